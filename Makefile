@@ -1,0 +1,48 @@
+# One entry point for people and for CI; `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+PROTO := $(wildcard proto/distserve_proto/*.proto)
+STAMP := .venv/.installed
+
+.PHONY: help install demo down test test-fast verify format proto constraints clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
+
+install: $(STAMP)  ## make .venv with exactly the versions of constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt scripts/install
+	@scripts/install $(PYTHON)
+	@touch $@
+
+demo: $(STAMP)  ## local cluster, chart, SmolLM2, one streamed answer; leaves it running
+	@$(BIN)/distserve dev demo
+
+down: $(STAMP)  ## stop what `make demo` started
+	@$(BIN)/distserve dev down
+
+test: $(STAMP)  ## all tests, the end-to-end ones included
+	@$(BIN)/python -m pytest
+
+test-fast: $(STAMP)  ## the tests that need no cluster
+	@$(BIN)/python -m pytest -m "not cluster"
+
+verify: $(STAMP)  ## lint, types, import contracts, generated files, schemas, samples
+	@scripts/verify
+
+format: $(STAMP)  ## format and fix what can be fixed
+	@$(BIN)/ruff check --fix-only --quiet . && $(BIN)/ruff format --quiet .
+
+proto: $(STAMP)  ## regenerate the Python code of proto/
+	@$(BIN)/python -m grpc_tools.protoc -I proto --python_out=proto --grpc_python_out=proto \
+	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+	  --mypy_out=quiet:proto --mypy_grpc_out=quiet:proto $(PROTO)
+
+constraints: $(STAMP)  ## resolve pyproject.toml anew into constraints.txt
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-find-links --upgrade --all-extras --no-header --no-annotate pyproject.toml -o constraints.txt
+
+clean: down  ## remove the environment and everything built in this clone
+	@rm -rf .venv build

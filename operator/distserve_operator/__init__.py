@@ -1,0 +1,1 @@
+"""The operator: turns a DistServeDeployment into running pods and keeps it so."""

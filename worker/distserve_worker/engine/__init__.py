@@ -1,0 +1,1 @@
+"""Runs the model: blocks, schedulers, sampling, models and weights behind `interface.Engine`."""

@@ -1,0 +1,195 @@
+"""The one interface between a worker's server and whatever runs the model; torch is the first implementation.
+
+Every method is called from one thread, the engine thread. The only exception is the memory that `export` and
+`import_target` describe: a transport reads or writes it from its own threads, and the engine guarantees that no step
+touches it and no other request gets it between `export` and `unpin`, and between `Reserved` and `imported`.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """Shape of one KV block: [layers, 2 (K, V), kv_heads, block_tokens, head_dim] of dtype, contiguous."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    block_tokens: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRef:
+    """A block and the generation it had when it was given out; freeing a block raises its generation."""
+
+    index: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvBlocks:
+    """Memory of a request's blocks in token order: one writable buffer of `layout` a block."""
+
+    layout: KvLayout
+    buffers: tuple[memoryview, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks together."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; random numbers are a function of (seed, position in the output)."""
+
+    temperature: float = 0.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0: all
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One leg of a request. `output` holds the tokens that exist already; decode needs at least one."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    output: tuple[int, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    stop_token_ids: frozenset[int] = frozenset()
+    max_tokens: int | None = None  # of the whole request, `output` included
+
+
+class FinishReason(StrEnum):
+    """Why a request ended well."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The next token of a request; `finish` when it is the last one."""
+
+    request_id: str
+    token: int
+    finish: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Prefill is over and the KV of `tokens` tokens stays in `blocks` until `release`."""
+
+    request_id: str
+    blocks: tuple[BlockRef, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A decode request got its blocks; the server now fills `import_target` and then calls `imported`."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A single request failed inside the engine (for example NaN logits); its memory is free again."""
+
+    request_id: str
+    message: str
+
+
+Happening = Token | Parked | Reserved | Dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What waits and what runs, for routing and for metrics."""
+
+    queued_tokens: int
+    waiting: int
+    running: int
+    free_blocks: int
+    total_blocks: int
+    parked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What never changes while the engine lives."""
+
+    layout: KvLayout
+    weights_digest: str
+    dtype: str
+    max_model_length: int  # prompt + output tokens of one request
+    max_request_tokens: int  # the most that one request can hold in this engine's KV memory
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer, not a fault
+    """Work that the engine does not take; the text says the limit and the value."""
+
+
+class QueueFull(Refused):
+    """The bounded waiting queue is full; the same work can be taken later."""
+
+
+class TooLong(Refused):
+    """The work never fits this engine."""
+
+
+class StaleBlocks(Exception):  # noqa: N818
+    """Blocks that were freed, reused or never belonged to the request."""
+
+
+class Engine(Protocol):
+    """Prefill and decode engines are twins: the same calls, other happenings."""
+
+    @property
+    def description(self) -> Description:
+        """What the engine is."""
+        ...
+
+    def load(self) -> Load:
+        """What it has to do right now."""
+        ...
+
+    def admit(self, work: Work) -> None:
+        """Queue one leg, first come first served. Raises `QueueFull` or `TooLong`."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """Free all that the request holds; pinned blocks are freed when `unpin` comes. Unknown ids are ignored."""
+        ...
+
+    def has_work(self) -> bool:
+        """Whether `step` would do anything now."""
+        ...
+
+    def step(self) -> tuple[Happening, ...]:
+        """Run one batch and tell what happened, in order. Returns at once when nothing can run."""
+        ...
+
+    def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> KvBlocks:
+        """Pin the parked blocks of a request for reading. Raises `StaleBlocks`."""
+        ...
+
+    def unpin(self, request_id: str) -> None:
+        """End one `export`."""
+        ...
+
+    def release(self, request_id: str) -> None:
+        """Free the parked blocks of a request once no export is left. Unknown ids are ignored."""
+        ...
+
+    def import_target(self, request_id: str) -> KvBlocks:
+        """Memory for the KV of the prompt and all output tokens but the last, of a `Reserved` request."""
+        ...
+
+    def imported(self, request_id: str) -> None:
+        """The KV is complete: the request joins the batch at the next step."""
+        ...

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible front door: validates, tokenizes, routes, streams. Never imports torch."""

@@ -1,0 +1,1 @@
+"""The worker process: gRPC and HTTP around one engine."""

@@ -1,0 +1,1 @@
+"""Moves KV blocks between workers: one interface, one module per transport."""

@@ -1,0 +1,13 @@
+"""How long a transfer may take: both ends compute the same limits."""
+
+from typing import Final
+
+STALL_SECONDS: Final = 5.0  # without one byte of progress
+HANDSHAKE_SECONDS: Final = 5.0  # from connection to ticket
+_SLOWEST_BYTES_PER_SECOND: Final = 25e6  # a shared 1 Gbit/s link at a fifth of its speed
+_START_SECONDS: Final = 10.0
+
+
+def transfer_seconds(nbytes: int) -> float:
+    """Seconds from the offer to the end of the transfer of `nbytes`."""
+    return _START_SECONDS + nbytes / _SLOWEST_BYTES_PER_SECOND

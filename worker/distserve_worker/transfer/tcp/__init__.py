@@ -1,0 +1,1 @@
+"""KV blocks over a TCP connection, straight from block memory to block memory."""

@@ -1,0 +1,88 @@
+"""Sending and receiving whole buffers on a socket, with a deadline on every wait and typed errors."""
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from distserve_worker.transfer.deadlines import STALL_SECONDS
+from distserve_worker.transfer.interface import Fault, TransferError
+
+_BUFFERS_PER_CALL = 64  # far below IOV_MAX; one call sends some megabytes
+
+
+class Connection:
+    """One data connection; `abort` may come from another thread, everything else from one."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._socket = sock
+        self._deadline = deadline
+        self._aborted = False
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def extend(self, deadline: float) -> None:
+        """Replace the deadline (time.monotonic seconds)."""
+        self._deadline = deadline
+
+    def abort(self) -> None:
+        """Wake the thread that uses the connection; its call raises ABORTED."""
+        self._aborted = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def receive(self, size: int) -> bytes:
+        """Exactly `size` bytes. Raises `TransferError`."""
+        data = bytearray(size)
+        self.receive_into(memoryview(data))
+        return bytes(data)
+
+    def receive_into(self, buffer: memoryview) -> None:
+        """Fill a flat byte buffer. Raises `TransferError`."""
+        while buffer:
+            self._arm()
+            try:
+                count = self._socket.recv_into(buffer)
+            except OSError as error:
+                raise self._translated(error) from error
+            if count == 0:
+                raise self._closed("the peer closed the connection before the end")
+            buffer = buffer[count:]
+
+    def send(self, buffers: Sequence[memoryview | bytes]) -> None:
+        """All flat byte buffers in order, without copying them first. Raises `TransferError`."""
+        left = deque(memoryview(buffer) for buffer in buffers)
+        while left:
+            self._arm()
+            try:
+                count = self._socket.sendmsg([left[i] for i in range(min(len(left), _BUFFERS_PER_CALL))])
+            except OSError as error:
+                raise self._translated(error) from error
+            _drop(left, count)
+
+    def _arm(self) -> None:
+        if self._aborted:
+            raise TransferError(Fault.ABORTED, "ended by this side")
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TransferError(Fault.STALLED, "too slow for the deadline of the transfer")
+        self._socket.settimeout(min(STALL_SECONDS, remaining))
+
+    def _translated(self, error: OSError) -> TransferError:
+        if isinstance(error, TimeoutError) and not self._aborted:
+            return TransferError(Fault.STALLED, "the peer made no progress")
+        return self._closed(str(error))
+
+    def _closed(self, text: str) -> TransferError:
+        if self._aborted:
+            return TransferError(Fault.ABORTED, "ended by this side")
+        return TransferError(Fault.CLOSED, text)
+
+
+def _drop(buffers: deque[memoryview], count: int) -> None:
+    """Remove the first `count` bytes."""
+    while buffers and count >= len(buffers[0]):
+        count -= len(buffers.popleft())
+    if count:
+        buffers[0] = buffers[0][count:]

@@ -1,0 +1,82 @@
+"""Real memory, a real listener on loopback and raw sockets for the transport tests."""
+
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from distserve_proto.addresses import parse_address
+from distserve_worker.engine.interface import KvBlocks, KvLayout
+from distserve_worker.transfer.interface import Source, TransferError
+from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.tcp.serving import TcpServing
+
+LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
+BLOCK_BYTES = 2 * 2 * 2 * 16 * 16 * 4
+MAX_TRANSFERS = 2
+
+
+@dataclass(slots=True)
+class Ending:
+    """Waits for the one call of `ended`."""
+
+    calls: list[TransferError | None] = field(default_factory=list)
+    _called: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, error: TransferError | None) -> None:
+        self.calls.append(error)
+        self._called.set()
+
+    def wait(self) -> TransferError | None:
+        assert self._called.wait(20), "the serving side never said that the transfer ended"
+        assert len(self.calls) == 1
+        return self.calls[0]
+
+
+@pytest.fixture
+def make_memory() -> Callable[..., KvBlocks]:
+    """Blocks of real memory; random unless a filling byte is given."""
+
+    def make(blocks: int, filling: int | None = None, block_bytes: int = BLOCK_BYTES) -> KvBlocks:
+        def content() -> bytes:
+            return secrets.token_bytes(block_bytes) if filling is None else bytes([filling]) * block_bytes
+
+        return KvBlocks(LAYOUT, tuple(memoryview(bytearray(content())) for _ in range(blocks)))
+
+    return make
+
+
+@pytest.fixture
+def ending() -> Ending:
+    return Ending()
+
+
+@pytest.fixture
+def serving() -> Iterator[TcpServing]:
+    side = TcpServing(listen("127.0.0.1", 0), "127.0.0.1", MAX_TRANSFERS)
+    yield side
+    side.close()
+
+
+@pytest.fixture
+def deadline() -> float:
+    return time.monotonic() + 20
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[Source], socket.socket]]:
+    """Raw connections to a serving side, closed at the end of the test."""
+    sockets: list[socket.socket] = []
+
+    def open_socket(source: Source) -> socket.socket:
+        address = parse_address(source.endpoint)
+        sockets.append(socket.create_connection((address.host, address.port), timeout=20))
+        return sockets[-1]
+
+    yield open_socket
+    for sock in sockets:
+        sock.close()

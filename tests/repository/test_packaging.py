@@ -56,7 +56,7 @@ def test_transformers_is_a_test_dependency_only() -> None:
 )
 def test_an_image_target_installs_its_extra_and_runs_its_module_as_a_plain_user(target: str, module: str) -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
-    stage = re.search(rf"^FROM \S+ AS {target}\n(.*?)(?=^FROM |\Z)", dockerfile, re.M | re.S)
+    stage = re.search(rf"^FROM \S+ AS {target}\n(.*?)(?=^FROM |\Z)", dockerfile, re.MULTILINE | re.DOTALL)
     assert stage is not None
     assert f"RUN scripts/install python3 {target}\n" in stage[1]
     assert "USER 65532\n" in stage[1]

@@ -1,0 +1,87 @@
+"""One request inside an engine, and the checks that admit it."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from distserve_worker.engine.interface import Description, FinishReason, Refused, TooLong, Work
+
+
+class Stage(Enum):
+    """Where a request is in its engine."""
+
+    WAITING = auto()
+    RESERVED = auto()
+    RUNNING = auto()
+    PARKED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request as it grows: `tokens` is the prompt and the output so far. Equal only to itself."""
+
+    work: Work
+    limit: int  # length of `tokens` at which the request ends
+    stage: Stage = Stage.WAITING
+    tokens: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = [*self.work.prompt, *self.work.output]
+
+    @property
+    def request_id(self) -> str:
+        """The id that the server knows it by."""
+        return self.work.request_id
+
+    @property
+    def position(self) -> int:
+        """Position in the output of the next token."""
+        return len(self.tokens) - len(self.work.prompt)
+
+    def append(self, token: int) -> FinishReason | None:
+        """Take the next token; the reason when it is the last."""
+        self.tokens.append(token)
+        if token in self.work.stop_token_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.tokens) >= self.limit else None
+
+
+def admitted(work: Work, description: Description, vocabulary: int) -> Request:
+    """The request for `work`. Raises `TooLong` when it never fits, `Refused` when it makes no sense."""
+    _check_tokens(work, vocabulary)
+    _check_sampling(work)
+    limit = description.max_model_length
+    if work.max_tokens is not None:
+        limit = len(work.prompt) + work.max_tokens
+        if work.max_tokens <= len(work.output):
+            raise Refused(f"max_tokens is {work.max_tokens}, and {len(work.output)} output tokens exist already")
+    if limit > description.max_model_length or len(work.prompt) + len(work.output) >= description.max_model_length:
+        raise TooLong(
+            f"{len(work.prompt)} prompt tokens and {_asked(work)} output tokens, "
+            f"the limit for both together is {description.max_model_length}"
+        )
+    return Request(work, limit)
+
+
+def _asked(work: Work) -> str:
+    return str(work.max_tokens) if work.max_tokens is not None else f"at least {len(work.output) + 1}"
+
+
+def _check_tokens(work: Work, vocabulary: int) -> None:
+    if not work.prompt:
+        raise Refused("the prompt has no tokens")
+    tokens = work.prompt + work.output
+    for extreme in (min(tokens), max(tokens)):
+        if not 0 <= extreme < vocabulary:
+            raise Refused(f"token id {extreme} is not in the vocabulary of {vocabulary} tokens")
+
+
+def _check_sampling(work: Work) -> None:
+    sampling = work.sampling
+    if not 0.0 <= sampling.temperature < float("inf"):
+        raise Refused(f"temperature is {sampling.temperature}, it must be 0 or greater")
+    if not 0.0 < sampling.top_p <= 1.0:
+        raise Refused(f"top_p is {sampling.top_p}, it must be greater than 0 and at most 1")
+    if sampling.top_k < 0:
+        raise Refused(f"top_k is {sampling.top_k}, it must be 0 (all) or greater")
+    if not 0 <= sampling.seed < 2**64:
+        raise Refused(f"seed is {sampling.seed}, it must fit 64 bits")

@@ -1,0 +1,94 @@
+"""A model's configuration out of GGUF metadata."""
+
+import struct
+from typing import Final, cast
+
+from distserve_worker.weights.config import ModelConfig, architecture_named
+from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.gguf_header import GgufHeader, Value
+from distserve_worker.weights.rope_scaling import rope_divisors
+
+ROPE_FACTORS: Final = "rope_freqs.weight"
+_EOS_KEYS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
+_F32: Final = 0
+
+
+def config_of_gguf(header: GgufHeader) -> ModelConfig:
+    """The configuration that `header` states. Raises `ModelInvalid` naming the key that is missing."""
+    return _Metadata(header).config()
+
+
+class _Metadata:
+    def __init__(self, header: GgufHeader) -> None:
+        self._header = header
+        self._architecture = architecture_named(
+            header.metadata.get("general.architecture", "(no general.architecture)"), str(header.path)
+        )
+
+    def config(self) -> ModelConfig:
+        hidden, heads = self._int("embedding_length"), self._int("attention.head_count")
+        head_dim = self._int("attention.key_length", hidden // heads)
+        theta = self._float("rope.freq_base", 10000.0)
+        return ModelConfig(
+            architecture=self._architecture,
+            layers=self._int("block_count"),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=self._int("attention.head_count_kv", heads),
+            head_dim=head_dim,
+            ffn=self._int("feed_forward_length"),
+            vocab=self._vocab(),
+            rope_theta=theta,
+            rope_divisors=self._factors() or self._scaling(theta, head_dim),
+            rms_eps=self._float("attention.layer_norm_rms_epsilon"),
+            max_positions=self._int("context_length"),
+            tied_embeddings="output.weight" not in self._header.tensors,
+            eos_token_ids=self._eos(),
+        )
+
+    def _get(self, key: str) -> Value | None:
+        return self._header.metadata.get(f"{self._architecture}.{key}")
+
+    def _number(self, key: str, default: float | None) -> float:
+        value = self._get(key)
+        if value is None:
+            value = default
+        if not isinstance(value, int | float):
+            raise ModelInvalid(f"{self._header.path}: no number under {self._architecture}.{key}")
+        return value
+
+    def _int(self, key: str, default: int | None = None) -> int:
+        return int(self._number(key, default))
+
+    def _float(self, key: str, default: float | None = None) -> float:
+        return float(self._number(key, default))
+
+    def _vocab(self) -> int:
+        tokens = self._header.metadata.get("tokenizer.ggml.tokens")
+        return self._int("vocab_size", len(tokens) if isinstance(tokens, list) else None)
+
+    def _eos(self) -> frozenset[int]:
+        values = (self._header.metadata.get(f"tokenizer.ggml.{key}") for key in _EOS_KEYS)
+        return frozenset(int(value) for value in values if isinstance(value, int))
+
+    def _scaling(self, theta: float, head_dim: int) -> tuple[float, ...] | None:
+        kind = self._get("rope.scaling.type")
+        if kind is None or kind == "none":
+            return None
+        scaling = {"rope_type": kind, "factor": self._get("rope.scaling.factor")}
+        return rope_divisors(scaling, theta, head_dim, str(self._header.path))
+
+    def _factors(self) -> tuple[float, ...] | None:
+        """Converters store Llama 3's scaled frequencies as a tensor of divisors."""
+        tensor = self._header.tensors.get(ROPE_FACTORS)
+        if tensor is None:
+            return None
+        if tensor.ggml_type != _F32:
+            raise ModelInvalid(f"{self._header.path}: {ROPE_FACTORS} is not FP32")
+        form = struct.Struct(f"<{tensor.shape[0]}f")
+        with self._header.path.open("rb") as file:
+            file.seek(tensor.offset)
+            data = file.read(form.size)
+        if len(data) < form.size:
+            raise ModelInvalid(f"{self._header.path}: the file ends inside tensor {ROPE_FACTORS}")
+        return cast("tuple[float, ...]", form.unpack(data))

@@ -1,0 +1,47 @@
+"""Finds a model's files on this machine from the URI that a user wrote, downloading them from a hub when needed."""
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from distserve_worker.weights.errors import ModelNotFound
+
+# Weights and what describes them; a repository often holds the same weights again in other formats.
+HUB_FILES: Final = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model")
+
+
+def locate(uri: str) -> Path:
+    """Local path of a model: a GGUF file or a Hugging Face folder.
+
+    `uri` is a plain path, `file:///path` or `hf://org/name@revision`. Raises `ModelNotFound` naming the URI.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return _existing(Path(uri), uri)
+    if scheme == "file":
+        return _existing(Path(unquote(urlsplit(uri).path)), uri)
+    if scheme == "hf":
+        return _from_hub(rest, uri)
+    raise ModelNotFound(f"{uri}: the scheme {scheme} is not known (known: file, hf, or a plain path)")
+
+
+def _existing(path: Path, uri: str) -> Path:
+    if not path.exists():
+        raise ModelNotFound(f"{uri}: no such file or folder")
+    return path
+
+
+def _from_hub(reference: str, uri: str) -> Path:
+    # imported here: it takes longer than everything else a local model needs at start
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    repository, _, revision = reference.partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(HUB_FILES)))
+    except HFValidationError as error:
+        raise ModelNotFound(f"{uri}: not of the form hf://organisation/name@revision ({error})") from error
+    except LocalEntryNotFoundError as error:
+        raise ModelNotFound(f"{uri}: the hub cannot be reached and the model is not in the local cache") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise ModelNotFound(f"{uri}: the hub refused it ({error})") from error

@@ -1,0 +1,1 @@
+"""What several test folders share: a deployed system, streamed requests, worker processes."""

@@ -93,6 +93,7 @@ class KvHandle(_message.Message):
     incarnation: _builtins.str
     """of the prefill worker's boot"""
     request_id: _builtins.str
+    """the prefill worker's own name for the parked KV, never used twice"""
     address: _builtins.str
     """host:port of the Kv service; IPv6 hosts in brackets"""
     tokens: _builtins.int
@@ -194,6 +195,7 @@ class RenewRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     request_id: _builtins.str
+    """of the handle"""
     def __init__(
         self,
         *,
@@ -235,6 +237,7 @@ class ReleaseRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     request_id: _builtins.str
+    """of the handle"""
     def __init__(
         self,
         *,

@@ -366,6 +366,7 @@ class RequestEvent(_message.Message):
     PARKED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -379,6 +380,10 @@ class RequestEvent(_message.Message):
     def finished(self) -> Global___Finished: ...
     @_builtins.property
     def failed(self) -> Global___Failed: ...
+    @_builtins.property
+    def joined(self) -> Global___Joined:
+        """decode only; comes before the leg's first token"""
+
     def __init__(
         self,
         *,
@@ -387,12 +392,13 @@ class RequestEvent(_message.Message):
         parked: Global___Parked | None = ...,
         finished: Global___Finished | None = ...,
         failed: Global___Failed | None = ...,
+        joined: Global___Joined | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "parked", b"parked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "parked", b"parked", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["parked", "finished", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["parked", "finished", "failed", "joined"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -421,6 +427,28 @@ class Parked(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Parked: _TypeAlias = Parked  # noqa: Y015
+
+@_typing.final
+class Joined(_message.Message):
+    """The KV has been pulled and the request joins the batch; decode_queue, transfer, kv_bytes and transport are filled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stages(self) -> Global___Stages: ...
+    def __init__(
+        self,
+        *,
+        stages: Global___Stages | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stages", b"stages"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Joined: _TypeAlias = Joined  # noqa: Y015
 
 @_typing.final
 class Stages(_message.Message):

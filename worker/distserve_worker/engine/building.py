@@ -29,7 +29,7 @@ class ModelDoesNotFit(Exception):  # noqa: N818 - named as the exit reason that 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What an engine is made of. Lengths are in tokens, memory in bytes."""
+    """What an engine is made of; lengths are in tokens. Raises `ValueError` naming a field that makes no sense."""
 
     role: Literal["prefill", "decode"]
     model: Path
@@ -41,14 +41,20 @@ class EngineConfig:
     max_waiting: int = 256
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype is {self.dtype}, it must be one of {', '.join(DTYPES)}")
+        for name in ("max_model_length", "max_batch_tokens", "max_running", "max_waiting"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, it must be at least 1")
+
 
 def build_engine(config: EngineConfig) -> Engine:
     """Load the model and set the KV memory aside.
 
-    Raises `ModelNotFound`, `ModelInvalid`, `ModelDoesNotFit`, or `ValueError` for a dtype that is not known.
+    Raises `ModelNotFound`, `ModelInvalid`, `ModelDoesNotFit`, or `ValueError` for a length the model does not have.
     """
-    if config.dtype not in DTYPES:
-        raise ValueError(f"dtype {config.dtype} is not known (known: {', '.join(DTYPES)})")
     model_config = read_config(config.model)
     layout = _layout(model_config, config.dtype)
     blocks = config.kv_cache_bytes // _block_bytes(layout)
@@ -78,7 +84,7 @@ def _max_model_length(config: EngineConfig, model: ModelConfig, layout: KvLayout
     """The length asked for, which must fit; without one, what the model can do and the memory can hold."""
     asked, held = config.max_model_length, blocks * BLOCK_TOKENS
     if asked is not None and asked > model.max_positions:
-        raise ModelDoesNotFit(f"the maximum model length is {asked}, the model has {model.max_positions} positions")
+        raise ValueError(f"max_model_length is {asked}, the model has {model.max_positions} positions")
     needed = asked or BLOCK_TOKENS
     if needed > held:
         needed_bytes = -(-needed // BLOCK_TOKENS) * _block_bytes(layout)

@@ -24,7 +24,8 @@ class DecodeEngine(TorchEngine):
     ) -> None:
         super().__init__(description, vocabulary, model, memory)
         self._scheduler = scheduler
-        self._batch: list[Request] = []
+        self._members: list[Request] = []  # of the last step, in the scheduler's order
+        self._batch: list[Request] = []  # the same, shortest first
         self._tables = torch.empty(0)
         self._rows = torch.empty(0)
 
@@ -81,40 +82,41 @@ class DecodeEngine(TorchEngine):
             self._requests[waiting.request_id].stage = Stage.RESERVED
         return [Reserved(waiting.request_id) for waiting in taken]
 
-    def _run(self, batch: list[Request]) -> list[Happening]:
-        hidden = self._forward(batch)
+    def _run(self, members: list[Request]) -> list[Happening]:
+        self._arrange(members)
+        hidden = self._forward(self._batch)
         happenings: list[Happening] = []
-        for happening in self._sample(hidden, batch):
+        for happening in self._sample(hidden, self._batch):
             happenings.append(happening)
             if self._is_over(happening):
                 self.cancel(happening.request_id)
         return happenings
 
-    def _forward(self, batch: list[Request]) -> torch.Tensor:
-        self._arrange(batch)
-        lengths = [len(request.tokens) for request in batch]
-        positions = torch.tensor(lengths) - 1
-        self._clear_entered_blocks(batch)
-        attention = DecodeAttention(self._memory, self._rows, self._tables, positions)
-        tokens = torch.tensor([request.tokens[-1] for request in batch])
-        return self._model.forward(tokens, positions, attention)
-
-    def _arrange(self, batch: list[Request]) -> None:
-        """Block tables change only with the batch's members: blocks are reserved for a whole life."""
-        if batch == self._batch:
+    def _arrange(self, members: list[Request]) -> None:
+        """Bring the batch into the order of lengths, which holds until the members change; so do the block tables."""
+        if members == self._members:
             return
-        tables = [[block.index for block in self._blocks.blocks_of(request.request_id)] for request in batch]
+        self._members = members
+        self._batch = sorted(members, key=lambda request: len(request.tokens))
+        tables = [[block.index for block in self._blocks.blocks_of(request.request_id)] for request in self._batch]
         longest = max(len(table) for table in tables)
         # A short table is filled up with its own first block: what is masked away must still be finite.
-        self._tables = torch.tensor([table + table[:1] * (longest - len(table)) for table in tables])
+        padded = [table + table[:1] * (longest - len(table)) for table in tables]
+        self._tables = torch.tensor(padded, device=self._memory.device)
         self._rows = self._memory.row_indices(self._tables)
-        self._batch = batch
 
-    def _clear_entered_blocks(self, batch: list[Request]) -> None:
+    def _forward(self, batch: list[Request]) -> torch.Tensor:
+        positions = [len(request.tokens) - 1 for request in batch]
+        self._clear_entered_blocks(batch, positions)
+        attention = DecodeAttention(self._memory, self._tables, self._rows, positions)
+        tokens = torch.tensor([request.tokens[-1] for request in batch], device=self._memory.device)
+        return self._model.forward(tokens, attention.positions, attention)
+
+    def _clear_entered_blocks(self, batch: list[Request], positions: list[int]) -> None:
         block_tokens = self._description.layout.block_tokens
         entered = [
-            self._blocks.blocks_of(request.request_id)[(len(request.tokens) - 1) // block_tokens].index
-            for request in batch
-            if (len(request.tokens) - 1) % block_tokens == 0
+            self._blocks.blocks_of(request.request_id)[position // block_tokens].index
+            for request, position in zip(batch, positions, strict=True)
+            if position % block_tokens == 0
         ]
         self._memory.clear(entered)

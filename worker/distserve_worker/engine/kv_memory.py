@@ -1,8 +1,24 @@
 """The memory of the KV cache: one tensor of blocks, read and written by steps and by transports."""
 
+from dataclasses import dataclass
+from typing import Self
+
 import torch
 
 from distserve_worker.engine.interface import BlockRef, KvBlocks, KvLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Where new tokens are stored: the index of the block and the place in it, each [n]."""
+
+    blocks: torch.Tensor
+    places: torch.Tensor
+
+    @classmethod
+    def on(cls, device: torch.device, blocks: torch.Tensor, places: torch.Tensor) -> Self:
+        """The slots with both tensors on `device`."""
+        return cls(blocks.to(device), places.to(device))
 
 
 class KvMemory:
@@ -16,6 +32,11 @@ class KvMemory:
         self.rows = self.blocks.view(-1, layout.block_tokens * layout.head_dim)
         self.rows_per_layer = 2 * layout.kv_heads
 
+    @property
+    def device(self) -> torch.device:
+        """Where the memory is."""
+        return self.blocks.device
+
     def view(self, blocks: tuple[BlockRef, ...]) -> KvBlocks:
         """Buffers of `blocks` as bytes, writable, sharing this memory."""
         flat = self.blocks.view(torch.uint8).reshape(self.blocks.shape[0], -1)
@@ -26,18 +47,15 @@ class KvMemory:
         for index in indices:
             self.blocks[index].zero_()
 
-    def write(
-        self, layer: int, slots: tuple[torch.Tensor, torch.Tensor], key: torch.Tensor, value: torch.Tensor
-    ) -> None:
-        """Store K and V [n, kv_heads, head_dim] of n tokens at `slots`: block index [n] and place in the block [n]."""
-        blocks, places = slots
-        self.blocks[blocks, layer, 0, :, places] = key
-        self.blocks[blocks, layer, 1, :, places] = value
+    def write(self, layer: int, slots: Slots, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Store K and V [n, kv_heads, head_dim] of n tokens in `slots`."""
+        self.blocks[slots.blocks, layer, 0, :, slots.places] = key
+        self.blocks[slots.blocks, layer, 1, :, slots.places] = value
 
     def row_indices(self, tables: torch.Tensor) -> torch.Tensor:
         """Rows of layer 0 for block tables [batch, n] as [batch, 2, kv_heads, n]; layers follow at `rows_per_layer`."""
         first = tables * (self.layout.layers * self.rows_per_layer)
-        of_layer = torch.arange(self.rows_per_layer).view(2, self.layout.kv_heads, 1)
+        of_layer = torch.arange(self.rows_per_layer, device=tables.device).view(2, self.layout.kv_heads, 1)
         return first[:, None, None, :] + of_layer
 
     def gather(self, layer: int, rows: torch.Tensor) -> torch.Tensor:

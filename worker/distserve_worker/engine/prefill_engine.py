@@ -66,7 +66,7 @@ class PrefillEngine(TorchEngine):
     def _run(self, batch: list[Request]) -> Iterator[Happening]:
         lengths = [len(request.tokens) for request in batch]
         hidden = self._forward(batch, lengths)
-        last = torch.tensor(lengths).cumsum(0) - 1
+        last = torch.tensor(lengths, device=self._memory.device).cumsum(0) - 1
         for request, happening in zip(batch, self._sample(hidden[last], batch), strict=True):
             yield happening
             if self._is_over(happening):
@@ -82,5 +82,5 @@ class PrefillEngine(TorchEngine):
         ]
         self._memory.clear([table[-1] for table in tables])
         attention = PrefillAttention(self._memory, lengths, tables)
-        tokens = torch.tensor([token for request in batch for token in request.tokens])
+        tokens = torch.tensor([token for request in batch for token in request.tokens], device=self._memory.device)
         return self._model.forward(tokens, attention.positions, attention)

@@ -33,7 +33,7 @@ def load_model(path: Path, config: ModelConfig, dtype: str, device: torch.device
     source: TensorSource = SafetensorsSource(path) if path.is_dir() else GgufSource(read_gguf_header(path), config)
     digest = weights_digest(config, source.stored.values(), dtype)
     reader = _WeightReader(source, path, DTYPES[dtype], device)
-    model = MODELS[config.architecture](config, reader, DTYPES[dtype], device)
+    model = MODELS[config.architecture](config, reader, device)
     reader.require_all_taken(allowed={"lm_head.weight"} if config.tied_embeddings else set())
     return LoadedModel(model, digest)
 

@@ -34,22 +34,19 @@ class GatedMlp:
 
 
 class Rotary:
-    """Rotary position embedding; cosine and sine of every position are computed once."""
+    """Rotary position embedding."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
-        frequencies = 1.0 / config.rope_theta ** (
-            torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        )
+    def __init__(self, config: ModelConfig, device: torch.device) -> None:
+        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+        frequencies = 1.0 / config.rope_theta**exponents
         if config.rope_divisors is not None:
             frequencies /= torch.tensor(config.rope_divisors)
-        angles = torch.outer(torch.arange(config.max_positions, dtype=torch.float32), frequencies)
-        both = torch.cat((angles, angles), dim=-1)
-        self._cos = both.cos().to(device, dtype)
-        self._sin = both.sin().to(device, dtype)
+        self._frequencies = torch.cat((frequencies, frequencies)).to(device)
 
-    def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosine and sine for `positions` [n], each [n, 1, head_dim]."""
-        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+    def at(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine for `positions` [n], each [n, 1, head_dim]; angles are computed in FP32."""
+        angles = torch.outer(positions.float(), self._frequencies).unsqueeze(1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

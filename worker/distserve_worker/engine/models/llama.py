@@ -22,9 +22,9 @@ class _Layer:
 class Llama:
     """A `CausalModel`; weights are taken layer by layer."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, device: torch.device) -> None:
         self._config = config
-        self._rotary = Rotary(config, dtype, device)
+        self._rotary = Rotary(config, device)
         vocabulary = (config.vocab, config.hidden)
         self._embedding = weights.take("model.embed_tokens.weight", vocabulary)
         self._layers = [_take_layer(config, weights, f"model.layers.{index}.") for index in range(config.layers)]
@@ -33,8 +33,8 @@ class Llama:
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attention: Attention) -> torch.Tensor:
         """See `CausalModel.forward`."""
-        cos, sin = self._rotary.at(positions)
         x = embedding(tokens, self._embedding)
+        cos, sin = self._rotary.at(positions, x.dtype)
         for index, layer in enumerate(self._layers):
             x = x + linear(self._attend(index, layer, x, cos, sin, attention), layer.output)
             x = x + layer.mlp(layer.mlp_norm(x))

@@ -9,6 +9,6 @@ from distserve_worker.engine.models.interface import CausalModel, Weights
 from distserve_worker.engine.models.llama import Llama
 from distserve_worker.weights.config import Architecture, ModelConfig
 
-MODELS: Final[dict[Architecture, Callable[[ModelConfig, Weights, torch.dtype, torch.device], CausalModel]]] = {
+MODELS: Final[dict[Architecture, Callable[[ModelConfig, Weights, torch.device], CausalModel]]] = {
     Architecture.LLAMA: Llama,
 }

@@ -1,5 +1,6 @@
 """What a model is: the numbers that its files state and that every other part computes with."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +31,23 @@ class ModelConfig:
     max_positions: int
     tied_embeddings: bool
     eos_token_ids: frozenset[int]
+
+
+def checked(config: ModelConfig, where: str) -> ModelConfig:
+    """`config` itself. Raises `ModelInvalid` naming a field whose value no model can have."""
+    for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions"):
+        if getattr(config, name) < 1:
+            raise ModelInvalid(f"{where}: the model's {name} is {getattr(config, name)}, it must be at least 1")
+    for name in ("rope_theta", "rms_eps"):
+        if not 0.0 < getattr(config, name) < math.inf:
+            raise ModelInvalid(f"{where}: the model's {name} is {getattr(config, name)}, it must be greater than 0")
+    if config.heads % config.kv_heads:
+        raise ModelInvalid(f"{where}: {config.heads} heads cannot share {config.kv_heads} key/value heads evenly")
+    if config.head_dim % 2:
+        raise ModelInvalid(f"{where}: head_dim is {config.head_dim}, rotary embedding needs an even one")
+    if config.rope_divisors is not None and len(config.rope_divisors) != config.head_dim // 2:
+        raise ModelInvalid(f"{where}: {len(config.rope_divisors)} rope factors for a head_dim of {config.head_dim}")
+    return config
 
 
 def architecture_named(name: object, where: str) -> Architecture:

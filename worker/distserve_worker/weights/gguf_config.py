@@ -3,7 +3,7 @@
 import struct
 from typing import Final, cast
 
-from distserve_worker.weights.config import ModelConfig, architecture_named
+from distserve_worker.weights.config import ModelConfig, architecture_named, checked
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.gguf_header import GgufHeader, Value
 from distserve_worker.weights.rope_scaling import rope_divisors
@@ -15,7 +15,7 @@ _F32: Final = 0
 
 def config_of_gguf(header: GgufHeader) -> ModelConfig:
     """The configuration that `header` states. Raises `ModelInvalid` naming the key that is missing."""
-    return _Metadata(header).config()
+    return checked(_Metadata(header).config(), str(header.path))
 
 
 class _Metadata:
@@ -27,7 +27,7 @@ class _Metadata:
 
     def config(self) -> ModelConfig:
         hidden, heads = self._int("embedding_length"), self._int("attention.head_count")
-        head_dim = self._int("attention.key_length", hidden // heads)
+        head_dim = self._int("attention.key_length", hidden // max(heads, 1))
         theta = self._float("rope.freq_base", 10000.0)
         return ModelConfig(
             architecture=self._architecture,
@@ -75,7 +75,7 @@ class _Metadata:
         kind = self._get("rope.scaling.type")
         if kind is None or kind == "none":
             return None
-        scaling = {"rope_type": kind, "factor": self._get("rope.scaling.factor")}
+        scaling = {"rope_type": kind, "factor": self._float("rope.scaling.factor")}
         return rope_divisors(scaling, theta, head_dim, str(self._header.path))
 
     def _factors(self) -> tuple[float, ...] | None:

@@ -8,7 +8,7 @@ import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from distserve_worker.weights.errors import ModelInvalid
 
@@ -17,6 +17,7 @@ Value = Scalar | list[Scalar]
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
+_ALIGNMENT: Final = 32  # bytes, where the file does not say
 _STRING: Final = 8
 _ARRAY: Final = 9
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -69,7 +70,10 @@ class _Parser:
             key = self._string()
             metadata[key] = self._value(self._unpack("I")[0])
         relative = [self._tensor() for _ in range(tensor_count)]
-        start = _aligned(self._at, cast("int", metadata.get("general.alignment", 32)))
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ModelInvalid(f"{self._path}: general.alignment is {alignment}, it must be at least 1")
+        start = -(-self._at // alignment) * alignment
         tensors = {t.name: GgufTensor(t.name, t.shape, t.ggml_type, start + t.offset) for t in relative}
         return GgufHeader(self._path, metadata, tensors)
 
@@ -106,7 +110,3 @@ class _Parser:
         dimensions = self._unpack(f"{self._unpack('I')[0]}Q")
         ggml_type, offset = self._unpack("IQ")
         return GgufTensor(name, tuple(reversed(dimensions)), ggml_type, offset)
-
-
-def _aligned(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from distserve_worker.weights.config import ModelConfig, architecture_named
+from distserve_worker.weights.config import ModelConfig, architecture_named, checked
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 from distserve_worker.weights.rope_scaling import rope_divisors
 
@@ -19,10 +19,10 @@ def read_huggingface_config(folder: Path) -> ModelConfig:
         raise ModelNotFound(f"{folder}: no {CONFIG} in the folder")
     fields = _read_json(path)
     try:
-        return _config(fields, _eos(fields, folder / GENERATION_CONFIG), path)
+        return checked(_config(fields, _eos(fields, folder / GENERATION_CONFIG), path), str(path))
     except KeyError as error:
         raise ModelInvalid(f"{path}: the field {error} is missing") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelInvalid(f"{path}: a field has the wrong type ({error})") from error
 
 
@@ -32,7 +32,7 @@ def _config(fields: dict[str, Any], eos: frozenset[int], path: Path) -> ModelCon
     if activation != "silu":
         raise ModelInvalid(f"{path}: hidden_act {activation} is not known (known: silu)")
     heads, hidden = int(fields["num_attention_heads"]), int(fields["hidden_size"])
-    head_dim = int(fields.get("head_dim") or hidden // heads)
+    head_dim = int(fields.get("head_dim") or hidden // max(heads, 1))
     # transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling
     rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
     theta = float(rope.get("rope_theta", fields.get("rope_theta", 10000.0)))

@@ -1,0 +1,76 @@
+"""Small models on disk, written by the libraries that own the formats: gguf and transformers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import numpy as np
+import torch
+import transformers
+
+LLAMA_METADATA: Final[Mapping[str, Any]] = {
+    "llama.block_count": 2,
+    "llama.context_length": 128,
+    "llama.embedding_length": 32,
+    "llama.feed_forward_length": 64,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "llama.attention.layer_norm_rms_epsilon": 0.5,
+    "llama.vocab_size": 10,
+}
+
+
+def write_gguf(
+    path: Path,
+    metadata: Mapping[str, Any] = LLAMA_METADATA,
+    tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    architecture: str = "llama",
+) -> Path:
+    """A GGUF file with the given metadata and tensors."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in metadata.items():
+        _add(writer, key, value)
+    for name, tensor in (tensors or {}).items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_uint32(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case str():
+            writer.add_string(key, value)
+        case _:
+            writer.add_array(key, value)
+
+
+def write_tiny_llama(folder: Path, max_shard_size: str = "5GB", **changes: Any) -> transformers.LlamaForCausalLM:
+    """A Llama with random weights, saved to `folder` and returned; `changes` are fields of its configuration."""
+    fields = {
+        "vocab_size": 211,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "eos_token_id": 2,
+        # larger than usual, so that random weights tell tokens clearly apart
+        "initializer_range": 0.2,
+    }
+    config = transformers.LlamaConfig(**{**fields, **changes})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
+    return model

@@ -1,0 +1,203 @@
+"""Model configurations out of GGUF metadata and Hugging Face folders."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distserve_testing.models import LLAMA_METADATA, write_gguf
+from transformers import LlamaConfig
+
+from distserve_worker.weights.config import Architecture, ModelConfig
+from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.weights.reading import read_config
+
+HUGGINGFACE: dict[str, Any] = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 10,
+    "rms_norm_eps": 0.5,
+    "max_position_embeddings": 128,
+}
+
+
+def _gguf(folder: Path, **changes: Any) -> ModelConfig:
+    metadata = {**LLAMA_METADATA, **{f"llama.{key}": value for key, value in changes.items()}}
+    return read_config(write_gguf(folder / "model.gguf", metadata))
+
+
+def _folder(folder: Path, **changes: Any) -> ModelConfig:
+    fields = {key: value for key, value in {**HUGGINGFACE, **changes}.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(fields))
+    return read_config(folder)
+
+
+def test_smollm2(smollm2_path: Path) -> None:
+    assert read_config(smollm2_path) == ModelConfig(
+        architecture=Architecture.LLAMA,
+        layers=30,
+        hidden=576,
+        heads=9,
+        kv_heads=3,
+        head_dim=64,
+        ffn=1536,
+        vocab=49152,
+        rope_theta=100000.0,
+        rope_divisors=None,
+        rms_eps=float(np.float32(1e-5)),
+        max_positions=8192,
+        tied_embeddings=True,
+        eos_token_ids=frozenset({2}),
+    )
+
+
+def test_both_formats_describe_the_same_model_alike(tmp_path: Path) -> None:
+    from_gguf = read_config(
+        write_gguf(
+            tmp_path / "model.gguf",
+            {**LLAMA_METADATA, "tokenizer.ggml.eos_token_id": 7},
+            {"output.weight": np.ones((10, 32), dtype=np.float32)},
+        )
+    )
+    assert _folder(tmp_path, num_key_value_heads=2, eos_token_id=7) == from_gguf
+
+
+def test_what_transformers_saves_is_read(tmp_path: Path) -> None:
+    LlamaConfig(num_key_value_heads=8, rope_parameters={"rope_type": "default", "rope_theta": 12345.0}).save_pretrained(
+        tmp_path
+    )
+    config = read_config(tmp_path)
+    assert (config.layers, config.heads, config.kv_heads, config.head_dim) == (32, 32, 8, 128)
+    assert config.rope_theta == 12345.0
+
+
+def test_nothing_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"absent\.gguf: no such file or folder"):
+        read_config(tmp_path / "absent.gguf")
+
+
+def test_a_folder_without_config_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"no config\.json"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("num_attention_heads", 0, "heads is 0"),
+        ("num_hidden_layers", -1, "layers is -1"),
+        ("rms_norm_eps", 0.0, "rms_eps is 0.0"),
+        ("rope_theta", float("nan"), "rope_theta is nan"),
+        ("num_key_value_heads", 3, "4 heads cannot share 3 key/value heads"),
+        ("head_dim", 7, "head_dim is 7"),
+    ],
+)
+def test_numbers_that_no_model_can_have_are_named(tmp_path: Path, field: str, value: float, words: str) -> None:
+    with pytest.raises(ModelInvalid, match=words):
+        _folder(tmp_path, **{field: value})
+
+
+class TestGguf:
+    def test_an_unknown_architecture_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
+        path = write_gguf(tmp_path / "model.gguf", architecture="mamba")
+        with pytest.raises(ModelInvalid, match=r"architecture mamba is not known \(known: llama\)"):
+            read_config(path)
+
+    @pytest.mark.parametrize("key", sorted(set(LLAMA_METADATA) - {"llama.attention.head_count_kv"}))
+    def test_a_missing_key_is_named(self, tmp_path: Path, key: str) -> None:
+        metadata = {name: value for name, value in LLAMA_METADATA.items() if name != key}
+        with pytest.raises(ModelInvalid, match=key.replace(".", r"\.")):
+            read_config(write_gguf(tmp_path / "model.gguf", metadata))
+
+    def test_a_key_of_the_wrong_type_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"no number under llama\.block_count"):
+            _gguf(tmp_path, block_count="two")
+
+    def test_the_vocabulary_is_counted_when_its_size_is_not_stated(self, tmp_path: Path) -> None:
+        metadata = {key: value for key, value in LLAMA_METADATA.items() if key != "llama.vocab_size"}
+        tokens = {"tokenizer.ggml.tokens": ["a", "b", "c"]}
+        assert read_config(write_gguf(tmp_path / "model.gguf", metadata | tokens)).vocab == 3
+
+    def test_every_kind_of_end_token_counts(self, tmp_path: Path) -> None:
+        ends = {"tokenizer.ggml.eos_token_id": 4, "tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 6}
+        config = read_config(write_gguf(tmp_path / "model.gguf", {**LLAMA_METADATA, **ends}))
+        assert config.eos_token_ids == {4, 5, 6}
+
+    def test_stored_rope_factors_are_divisors(self, tmp_path: Path) -> None:
+        factors = {"rope_freqs.weight": np.array([1.0, 2.0, 4.0, 8.0], dtype=np.float32)}
+        config = read_config(write_gguf(tmp_path / "model.gguf", tensors=factors))
+        assert config.rope_divisors == (1.0, 2.0, 4.0, 8.0)
+
+    def test_cut_rope_factors_are_named(self, tmp_path: Path) -> None:
+        factors = {"rope_freqs.weight": np.ones(4, dtype=np.float32)}
+        path = write_gguf(tmp_path / "model.gguf", tensors=factors)
+        path.write_bytes(path.read_bytes()[:-24])
+        with pytest.raises(ModelInvalid, match=r"ends inside tensor rope_freqs\.weight"):
+            read_config(path)
+
+    def test_rope_factors_of_another_format_are_refused(self, tmp_path: Path) -> None:
+        factors = {"rope_freqs.weight": np.ones(4, dtype=np.float16)}
+        with pytest.raises(ModelInvalid, match=r"rope_freqs\.weight is not FP32"):
+            read_config(write_gguf(tmp_path / "model.gguf", tensors=factors))
+
+    def test_rope_factors_must_match_the_heads(self, tmp_path: Path) -> None:
+        factors = {"rope_freqs.weight": np.ones(3, dtype=np.float32)}
+        with pytest.raises(ModelInvalid, match="3 rope factors for a head_dim of 8"):
+            read_config(write_gguf(tmp_path / "model.gguf", tensors=factors))
+
+    def test_linear_scaling_divides_every_frequency(self, tmp_path: Path) -> None:
+        config = _gguf(tmp_path, **{"rope.scaling.type": "linear", "rope.scaling.factor": 4.0})
+        assert config.rope_divisors == (4.0,) * 4
+
+    def test_scaling_needs_its_factor(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"no number under llama\.rope\.scaling\.factor"):
+            _gguf(tmp_path, **{"rope.scaling.type": "linear"})
+
+    def test_no_scaling_may_be_said_aloud(self, tmp_path: Path) -> None:
+        assert _gguf(tmp_path, **{"rope.scaling.type": "none"}).rope_divisors is None
+
+
+class TestHuggingFace:
+    def test_an_unknown_architecture_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"architecture mamba is not known \(known: llama\)"):
+            _folder(tmp_path, model_type="mamba")
+
+    @pytest.mark.parametrize("field", sorted(set(HUGGINGFACE) - {"model_type"}))
+    def test_a_missing_field_is_named(self, tmp_path: Path, field: str) -> None:
+        with pytest.raises(ModelInvalid, match=f"field '{field}' is missing"):
+            _folder(tmp_path, **{field: None})
+
+    def test_a_field_of_the_wrong_type_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"config\.json: a field has the wrong type"):
+            _folder(tmp_path, hidden_size="wide")
+
+    @pytest.mark.parametrize("content", ["{", "[1]"])
+    def test_broken_json_is_refused_by_name(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(ModelInvalid, match=r"config\.json: not (a )?JSON"):
+            read_config(tmp_path)
+
+    def test_another_activation_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match="hidden_act gelu is not known"):
+            _folder(tmp_path, hidden_act="gelu")
+
+    def test_end_tokens_of_both_files_count(self, tmp_path: Path) -> None:
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
+        assert _folder(tmp_path, eos_token_id=4).eos_token_ids == {4, 5, 6}
+
+    def test_earlier_versions_of_transformers_wrote_rope_at_the_top(self, tmp_path: Path) -> None:
+        config = _folder(tmp_path, rope_theta=777.0, rope_scaling={"type": "linear", "factor": 2.0})
+        assert config.rope_theta == 777.0
+        assert config.rope_divisors == (2.0,) * 4
+
+    def test_an_unknown_rope_scaling_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"rope scaling yarn is not known \(known: default, linear, llama3\)"):
+            _folder(tmp_path, rope_scaling={"rope_type": "yarn", "factor": 2.0})
+
+    def test_a_rope_scaling_without_its_factor_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match="rope scaling linear lacks the field 'factor'"):
+            _folder(tmp_path, rope_scaling={"rope_type": "linear"})

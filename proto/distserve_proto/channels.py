@@ -20,7 +20,7 @@ _BOTH: Final = (
 CLIENT_OPTIONS: Final = (
     *_BOTH,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),  # it also bounds one connection attempt
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # it bounds one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # a new channel never inherits the back-off of a dead one
     ("grpc.enable_http_proxy", 0),

@@ -1,0 +1,43 @@
+"""Starts a worker: `python -m distserve_worker.server --help`."""
+
+import asyncio
+import logging
+import os
+import sys
+
+from distserve_proto.contract import ExitReason
+from distserve_worker.server.arguments import parse_arguments
+from distserve_worker.server.failures import TERMINATION_LOG, WorkerFailure, report
+from distserve_worker.server.pinning import pin_libraries, thread_count
+from distserve_worker.server.running import run_worker
+
+log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run until the end; the exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    termination_log = TERMINATION_LOG
+    try:
+        config = parse_arguments(sys.argv[1:])
+        termination_log = config.termination_log
+        threads = thread_count(os.environ)
+        pin_libraries(threads)
+        asyncio.run(run_worker(config, threads))
+    except WorkerFailure as failure:
+        report(failure, termination_log)
+        return 1
+    except Exception as error:
+        log.exception("the worker failed")
+        report(WorkerFailure(ExitReason.ENGINE_FAILED, repr(error)), termination_log)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    # The engine thread may be inside a step: ordinary interpreter shutdown under it can crash, and takes its time.
+    os._exit(status)

@@ -1,0 +1,139 @@
+"""Command line of a worker process."""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Never, TypeVar
+
+from distserve_proto.addresses import format_address
+from distserve_proto.contract import (
+    ENV_POD_IP,
+    WORKER_DATA_PORT,
+    WORKER_GRPC_PORT,
+    WORKER_HTTP_PORT,
+    ExitReason,
+    Role,
+)
+from distserve_worker.server.failures import TERMINATION_LOG, WorkerFailure
+from distserve_worker.server.quantities import parse_bytes
+
+N = TypeVar("N", int, float)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """Everything a worker is told at start."""
+
+    role: Role
+    model: str
+    served_name: str
+    dtype: str
+    max_model_length: int | None
+    kv_cache_bytes: int
+    max_batch_tokens: int
+    max_running: int
+    max_waiting: int
+    host: str
+    advertise_host: str
+    grpc_port: int
+    data_port: int
+    http_port: int
+    lease_seconds: float
+    drain_seconds: float
+    termination_log: Path
+
+
+def parse_arguments(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> WorkerConfig:
+    """Read the flags. Raises `WorkerFailure` (ConfigurationInvalid) naming the flag."""
+    found = _parser(environment).parse_args(arguments)
+    if not found.advertise_host:
+        raise _invalid(f"--advertise-host is not set and neither is ${ENV_POD_IP}")
+    try:
+        format_address(found.advertise_host, 0)
+    except ValueError as error:
+        raise _invalid(f"--advertise-host: {error}") from error
+    return WorkerConfig(**vars(found))
+
+
+def _invalid(text: str) -> WorkerFailure:
+    return WorkerFailure(ExitReason.CONFIGURATION_INVALID, text)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Never:
+        raise _invalid(message)
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m distserve_worker.server",
+        description="Serve one phase of a model.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_model_flags(parser)
+    _add_limit_flags(parser)
+    _add_network_flags(parser, environment)
+    return parser
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--role", type=Role, choices=(Role.PREFILL, Role.DECODE), required=True, help="phase to serve")
+    add("--model", required=True, help="path or URI (file://, hf://) of the weights")
+    add("--served-name", required=True, help="model name that clients use")
+    add("--dtype", choices=("FP32", "BF16"), default="FP32", help="of weights and KV cache")
+    add("--max-model-length", type=_positive, help="prompt + output tokens of a request; default: what fits")
+
+
+def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--kv-cache-memory", dest="kv_cache_bytes", type=_bytes, default="1Gi", help="quantity")
+    add("--max-batch-tokens", type=_positive, default=512, help="new tokens of a prefill batch (L_m)")
+    add("--max-running", type=_positive, default=64, help="requests of a decode batch")
+    add("--max-waiting", type=_positive, default=256, help="requests that may queue")
+    add("--lease-seconds", type=_seconds, default=30.0, help="life of a parked KV cache nobody renews")
+    add("--drain-seconds", type=_seconds, default=30.0, help="time to finish running requests after SIGTERM")
+
+
+def _add_network_flags(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
+    add = parser.add_argument
+    add("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - pods are reached on their own address
+    add("--advertise-host", default=environment.get(ENV_POD_IP), help="address that other pods connect to")
+    add("--grpc-port", type=_port, default=WORKER_GRPC_PORT, help="0: any free port")
+    add("--data-port", type=_port, default=WORKER_DATA_PORT, help="of the KV data; 0: any free port")
+    add("--http-port", type=_port, default=WORKER_HTTP_PORT, help="0: any free port")
+    add("--termination-log", type=Path, default=TERMINATION_LOG, help="where the reason of a failure is left")
+
+
+def _bytes(text: str) -> int:
+    return _told(parse_bytes, text)
+
+
+def _positive(text: str) -> int:
+    return _told(lambda value: _in_range(int(value), 1, 2**31 - 1), text)
+
+
+def _port(text: str) -> int:
+    return _told(lambda value: _in_range(int(value), 0, 65535), text)
+
+
+def _seconds(text: str) -> float:
+    return _told(lambda value: _in_range(float(value), 0.1, 86_400.0), text)
+
+
+def _in_range(value: N, low: N, high: N) -> N:
+    if not low <= value <= high:
+        raise ValueError(f"{value} is not in {low} to {high}")
+    return value
+
+
+def _told(parse: Callable[[str], T], text: str) -> T:
+    """Parse with the one error type whose text argparse shows."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

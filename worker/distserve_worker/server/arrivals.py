@@ -1,0 +1,57 @@
+"""What the engine thread tells the event loop."""
+
+from dataclasses import dataclass
+
+from distserve_worker.engine.interface import Description, Dropped, KvBlocks, Load, Parked, Refused, Token
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine is loaded."""
+
+    description: Description
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Answer to an admission; `refusal` when the engine does not take the work."""
+
+    key: str
+    refusal: Refused | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Prefill is over and the parked blocks are pinned for readers until the request is dropped."""
+
+    parked: Parked
+    memory: KvBlocks
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A decode request got its blocks: `memory` is to be filled."""
+
+    key: str
+    memory: KvBlocks
+
+
+Arrival = Admission | Token | Exported | Target | Dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """When a step ran, in time.monotonic seconds."""
+
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All that happened since the last one; `step` is absent when only commands ran."""
+
+    arrivals: tuple[Arrival, ...]
+    load: Load
+    step: Step | None = None

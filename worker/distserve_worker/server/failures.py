@@ -1,0 +1,32 @@
+"""What ends a worker process before its time, and where the reason is left for Kubernetes."""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from distserve_proto.contract import ExitReason
+
+log = logging.getLogger(__name__)
+
+# The kubelet makes this file; where it does not exist there is nobody to read it.
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+_MAX_MESSAGE_BYTES: Final = 4096  # of which the kubelet keeps no more
+
+
+class WorkerFailure(Exception):  # noqa: N818 - named after what the pod's condition says
+    """The process has to end; `reason` becomes the condition's reason."""
+
+    def __init__(self, reason: ExitReason, text: str) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.reason = reason
+
+
+def report(failure: WorkerFailure, termination_log: Path) -> None:
+    """Write `Reason: text` to the log and to the termination log."""
+    log.error("%s", failure)
+    if termination_log == TERMINATION_LOG and not termination_log.exists():
+        return
+    try:
+        termination_log.write_bytes(str(failure).encode()[:_MAX_MESSAGE_BYTES])
+    except OSError as error:
+        log.warning("the termination log cannot be written: %s", error)

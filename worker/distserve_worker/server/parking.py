@@ -1,0 +1,224 @@
+"""The prefill side: keeps the KV of finished prefills under leases until somebody has pulled it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import grpc
+
+from distserve_proto import kv_pb2, worker_pb2
+from distserve_worker.server.arrivals import Exported, Step, Target
+from distserve_worker.server.commands import Command, Drop
+from distserve_worker.server.identity import Identity
+from distserve_worker.server.leases import Leases
+from distserve_worker.server.legs import Leg, Legs
+from distserve_worker.server.metrics import Metrics
+from distserve_worker.server.wire import block_messages, blocks_of, layout_message, layout_of
+from distserve_worker.transfer.deadlines import transfer_seconds
+from distserve_worker.transfer.interface import Fault, Serving, TransferError
+
+log = logging.getLogger(__name__)
+
+_SWEEPS_PER_LEASE: Final = 10
+
+
+class KvRefused(Exception):  # noqa: N818 - an answer to one reader
+    """A handle that cannot be served."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """One offer to one reader."""
+
+    serving: Serving
+    ticket: bytes = b""
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A parked KV and who reads it."""
+
+    exported: Exported
+    readings: set[_Reading] = field(default_factory=set)
+
+
+class Parking:
+    """See `Side`. A KV leaves by release, by expiry or with its leg; its memory is freed after its last reader."""
+
+    def __init__(
+        self,
+        post: Callable[[Command], None],
+        legs: Legs,
+        identity: Identity,
+        transports: Mapping[str, Serving],
+        lease_seconds: float,
+        metrics: Metrics,
+    ) -> None:
+        self._post = post
+        self._legs = legs
+        self._identity = identity
+        self._transports = transports
+        self._leases = Leases(lease_seconds)
+        self._metrics = metrics
+        self._kept: dict[str, _Kept] = {}
+        self._leaving: set[_Kept] = set()
+
+    @property
+    def phase(self) -> worker_pb2.Phase.ValueType:
+        """See `Side.phase`."""
+        return worker_pb2.PHASE_PREFILL
+
+    @property
+    def busy(self) -> bool:
+        """See `Side.busy`."""
+        return bool(self._leaving)
+
+    def objection(self, submit: worker_pb2.Submit) -> str | None:
+        """See `Side.objection`."""
+        return "kv: a handle is for decode workers, this one serves prefill" if submit.HasField("kv") else None
+
+    def begin(self, leg: Leg, submit: worker_pb2.Submit) -> None:
+        """The engine does all that there is to do."""
+
+    def clock(self, leg: Leg, step: Step) -> None:
+        """See `Side.clock`."""
+        leg.stages.prefill_queue = step.started - leg.received
+        leg.stages.prefill = step.ended - step.started
+
+    def take(self, leg: Leg, arrival: Exported | Target) -> None:
+        """Park the KV and tell the gateway its handle."""
+        assert isinstance(arrival, Exported), "a prefill engine reserves nothing"
+        if leg.deadline is not None:
+            leg.deadline.cancel()  # the leg is over; from here on the lease counts
+        self._kept[leg.key] = _Kept(arrival)
+        self._leases.grant(leg.key, time.monotonic())
+        leg.event.parked.CopyFrom(worker_pb2.Parked(kv=self._handle(leg.key, arrival), stages=leg.stages))
+
+    def drop(self, key: str) -> None:
+        """See `Side.drop`."""
+        self._leave(key, interrupt=True)
+
+    def pull(self, request: kv_pb2.PullRequest) -> kv_pb2.PullResponse:
+        """Offer a parked KV to a reader. Raises `KvRefused`."""
+        kept = self._checked(request.handle)
+        name = next((name for name in request.transports if name in self._transports), None)
+        if name is None:
+            text = f"no common transport: asked for {list(request.transports)}, there is {list(self._transports)}"
+            raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, text)
+        return self._offer(kept, self._transports[name])
+
+    def renew(self, incarnation: str, key: str) -> float:
+        """Begin a lease anew; its seconds. Raises `KvRefused`."""
+        self._check_incarnation(incarnation)
+        if not self._leases.renew(key, time.monotonic()):
+            raise _gone(key)
+        return self._leases.seconds
+
+    def release(self, incarnation: str, key: str) -> None:
+        """The reader has what it needs. Unknown handles are ignored."""
+        if incarnation == self._identity.incarnation:
+            self._forget(key, interrupt=True)
+
+    async def sweep(self) -> None:
+        """Free what nobody renewed, for ever; whether a lease holds never depends on when this runs."""
+        while True:
+            await asyncio.sleep(self._leases.seconds / _SWEEPS_PER_LEASE)
+            self._expire()
+
+    def _expire(self) -> None:
+        for key in self._leases.expired(time.monotonic()):
+            log.warning("the lease of %s has expired: its KV is freed", key)
+            self._metrics.leases_expired.inc()
+            self._forget(key, interrupt=False)  # a transfer that runs is allowed to end
+
+    def _handle(self, key: str, exported: Exported) -> kv_pb2.KvHandle:
+        return kv_pb2.KvHandle(
+            incarnation=self._identity.incarnation,
+            request_id=key,
+            address=self._identity.address,
+            layout=layout_message(self._identity.layout),
+            blocks=block_messages(exported.parked.blocks),
+            tokens=exported.parked.tokens,
+            lease_milliseconds=round(self._leases.seconds * 1000),
+            compatibility_key=self._identity.compatibility_key,
+        )
+
+    def _checked(self, handle: kv_pb2.KvHandle) -> _Kept:
+        self._check_incarnation(handle.incarnation)
+        self._check_equal("compatibility_key", handle.compatibility_key, self._identity.compatibility_key)
+        self._check_equal("layout", layout_of(handle.layout), self._identity.layout)
+        kept = self._kept.get(handle.request_id)
+        if kept is None or not self._leases.holds(handle.request_id, time.monotonic()):
+            raise _gone(handle.request_id)
+        if blocks_of(handle) != kept.exported.parked.blocks:
+            # What is parked is pinned: blocks with other generations were freed, and hold somebody else's KV by now.
+            text = f"handle.blocks: are not those of {handle.request_id}"
+            raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, text)
+        self._check_equal("tokens", handle.tokens, kept.exported.parked.tokens)
+        return kept
+
+    def _check_incarnation(self, incarnation: str) -> None:
+        self._check_equal("incarnation", incarnation, self._identity.incarnation)
+
+    def _check_equal(self, name: str, told: object, ours: object) -> None:
+        if told != ours:
+            raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, f"handle.{name}: is {told}, here it is {ours}")
+
+    def _offer(self, kept: _Kept, serving: Serving) -> kv_pb2.PullResponse:
+        memory = kept.exported.memory
+        reading = _Reading(serving)
+        loop = asyncio.get_running_loop()
+
+        def ended(error: TransferError | None) -> None:
+            loop.call_soon_threadsafe(self._ended, kept, reading, error)
+
+        seconds = transfer_seconds(memory.nbytes)
+        try:
+            source = serving.offer(memory, time.monotonic() + seconds, ended)
+        except TransferError as error:
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.fault is Fault.BUSY else grpc.StatusCode.INTERNAL
+            raise KvRefused(code, str(error)) from error
+        reading.ticket = source.ticket
+        reading.timer = loop.call_later(seconds, serving.withdraw, source.ticket)
+        kept.readings.add(reading)
+        return kv_pb2.PullResponse(
+            transport=serving.name, endpoint=source.endpoint, ticket=source.ticket, bytes=memory.nbytes
+        )
+
+    def _ended(self, kept: _Kept, reading: _Reading, error: TransferError | None) -> None:
+        if error is not None:
+            log.info("a pull of %s ended: %s", kept.exported.parked.request_id, error)
+        if reading.timer is not None:
+            reading.timer.cancel()
+        kept.readings.discard(reading)
+        if kept in self._leaving and not kept.readings:
+            self._leaving.discard(kept)
+            self._post(Drop(kept.exported.parked.request_id))
+
+    def _forget(self, key: str, *, interrupt: bool) -> None:
+        leg = self._legs.get(key)
+        if leg is not None and key in self._kept:
+            self._legs.remove(leg)
+            self._leave(key, interrupt=interrupt)
+
+    def _leave(self, key: str, *, interrupt: bool) -> None:
+        self._leases.end(key)
+        kept = self._kept.pop(key, None)
+        if kept is None or not kept.readings:
+            self._post(Drop(key))
+            return
+        self._leaving.add(kept)
+        for reading in tuple(kept.readings) if interrupt else ():
+            reading.serving.withdraw(reading.ticket)
+
+
+def _gone(key: str) -> KvRefused:
+    return KvRefused(grpc.StatusCode.NOT_FOUND, f"handle.request_id: {key} is not parked here, or its lease expired")

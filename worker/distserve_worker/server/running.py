@@ -1,0 +1,119 @@
+"""The life of a worker process: load, serve, drain, end."""
+
+import asyncio
+import json
+import logging
+import signal
+import time
+from functools import partial
+from typing import Final
+
+from distserve_proto import worker_pb2
+from distserve_proto.addresses import format_address
+from distserve_proto.contract import ExitReason
+from distserve_worker.server.arguments import WorkerConfig
+from distserve_worker.server.arrivals import Ready
+from distserve_worker.server.assembling import Worker
+from distserve_worker.server.failures import WorkerFailure
+from distserve_worker.server.health import HealthServer
+from distserve_worker.server.listeners import open_socket
+from distserve_worker.server.loading import load_engine
+from distserve_worker.server.metrics import Metrics
+from distserve_worker.server.state import Stage, State
+from distserve_worker.server.stepping import EngineThread
+
+log = logging.getLogger(__name__)
+
+_IDLE_POLL_SECONDS: Final = 0.05
+
+
+async def run_worker(config: WorkerConfig, threads: int) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. Raises `WorkerFailure`."""
+    stop = _stop_signal()
+    state, metrics = State(config.model), Metrics()
+    listener = open_socket("--http-port", config.host, config.http_port)
+    http_port = listener.getsockname()[1]
+    health = HealthServer(state, metrics)
+    health.start(listener)
+    engine = EngineThread(partial(load_engine, config, threads))
+    try:
+        ready = await _loaded(engine, stop)
+        if ready is not None:
+            worker = Worker(config, ready, engine, metrics)
+            await worker.start()
+            state.stage = Stage.READY
+            _announce(worker, config, http_port)
+            await _serve(worker, engine, state, stop, config.drain_seconds)
+    finally:
+        await health.stop()
+
+
+def _stop_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _loaded(engine: EngineThread, stop: asyncio.Event) -> Ready | None:
+    """What was loaded; None when the process is told to stop before."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((engine.ready, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not engine.ready.done():
+        return None
+    try:
+        return engine.ready.result()
+    except WorkerFailure:
+        raise
+    except Exception as error:
+        log.exception("the engine cannot be loaded")
+        raise WorkerFailure(ExitReason.ENGINE_FAILED, f"loading: {error!r}") from error
+
+
+def _announce(worker: Worker, config: WorkerConfig, http_port: int) -> None:
+    """One line for machines on standard output, once everything answers."""
+    listening = {
+        "grpc": worker.identity.address,
+        "data": worker.data_endpoint,
+        "http": format_address(config.advertise_host, http_port),
+        "incarnation": worker.identity.incarnation,
+    }
+    print(json.dumps({name: value for name, value in listening.items() if value is not None}), flush=True)
+    log.info("%s of %s is ready at %s", config.role, config.served_name, worker.identity.address)
+
+
+async def _serve(worker: Worker, engine: EngineThread, state: State, stop: asyncio.Event, seconds: float) -> None:
+    """Until the engine fails, or drained after a signal."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((engine.failed, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not engine.failed.done():
+        await _drain(worker, engine, state, seconds)
+    failure = _failure(engine)
+    if failure is not None:
+        state.stage = Stage.FAILED
+        worker.dispatcher.fail_all(worker_pb2.FAILURE_CODE_INTERNAL, str(failure))
+    await worker.close()
+    await engine.stop()
+    if failure is not None:
+        raise failure
+
+
+async def _drain(worker: Worker, engine: EngineThread, state: State, seconds: float) -> None:
+    """Not ready any more, no new work; until nobody needs this worker, or the time is over."""
+    log.info("draining for at most %g s", seconds)
+    state.stage = Stage.DRAINING
+    worker.dispatcher.drain()
+    until = time.monotonic() + seconds
+    while not worker.dispatcher.idle and not engine.failed.done() and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(_IDLE_POLL_SECONDS)
+    text = f"the worker had {seconds:g} s to drain and ends now"
+    worker.dispatcher.fail_all(worker_pb2.FAILURE_CODE_DRAINING, text)
+
+
+def _failure(engine: EngineThread) -> WorkerFailure | None:
+    if not engine.failed.done():
+        return None
+    return WorkerFailure(ExitReason.ENGINE_FAILED, repr(engine.failed.result()))

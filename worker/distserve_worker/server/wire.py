@@ -1,0 +1,72 @@
+"""Between wire messages and the engine's own types; no decisions."""
+
+from distserve_proto import kv_pb2, worker_pb2
+from distserve_worker.engine.interface import BlockRef, FinishReason, KvLayout, Load, Sampling, Work
+
+_FINISH_REASONS = {
+    FinishReason.STOP: worker_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: worker_pb2.FINISH_REASON_LENGTH,
+}
+
+
+def work_of(submit: worker_pb2.Submit, key: str) -> Work:
+    """The engine's view of a submitted leg, under the worker's own key."""
+    return Work(
+        request_id=key,
+        prompt=tuple(submit.prompt),
+        output=tuple(submit.output),
+        sampling=_sampling_of(submit),
+        stop_token_ids=frozenset(submit.stop_token_ids),
+        max_tokens=submit.max_tokens if submit.HasField("max_tokens") else None,
+    )
+
+
+def _sampling_of(submit: worker_pb2.Submit) -> Sampling:
+    if not submit.HasField("sampling"):
+        return Sampling()
+    sampling = submit.sampling
+    return Sampling(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed)
+
+
+def finished(reason: FinishReason, stages: worker_pb2.Stages) -> worker_pb2.Finished:
+    """A leg that ended well."""
+    return worker_pb2.Finished(reason=_FINISH_REASONS[reason], stages=stages)
+
+
+def layout_message(layout: KvLayout) -> kv_pb2.KvLayout:
+    """Shape of one block, for the wire."""
+    return kv_pb2.KvLayout(
+        layers=layout.layers,
+        kv_heads=layout.kv_heads,
+        head_dim=layout.head_dim,
+        block_tokens=layout.block_tokens,
+        dtype=layout.dtype,
+    )
+
+
+def layout_of(message: kv_pb2.KvLayout) -> KvLayout:
+    """Shape of one block, from the wire."""
+    return KvLayout(message.layers, message.kv_heads, message.head_dim, message.block_tokens, message.dtype)
+
+
+def block_messages(blocks: tuple[BlockRef, ...]) -> list[kv_pb2.BlockRef]:
+    """Blocks with their generations, for the wire."""
+    return [kv_pb2.BlockRef(index=block.index, generation=block.generation) for block in blocks]
+
+
+def blocks_of(handle: kv_pb2.KvHandle) -> tuple[BlockRef, ...]:
+    """Blocks with their generations, from the wire."""
+    return tuple(BlockRef(block.index, block.generation) for block in handle.blocks)
+
+
+def load_message(load: Load, draining: bool, pending_requests: int, pending_tokens: int) -> worker_pb2.Load:
+    """The engine's load, plus what was submitted and the engine has not seen yet."""
+    return worker_pb2.Load(
+        queued_tokens=load.queued_tokens + pending_tokens,
+        waiting=load.waiting + pending_requests,
+        running=load.running,
+        free_blocks=load.free_blocks,
+        total_blocks=load.total_blocks,
+        parked=load.parked,
+        draining=draining,
+    )

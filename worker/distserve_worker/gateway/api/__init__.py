@@ -1,0 +1,1 @@
+"""The OpenAI API: reading and checking requests, writing responses and streams."""

@@ -1,0 +1,96 @@
+"""What sets chat and completions apart: how the prompt is made and how text is wrapped. Everything else is shared."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from distserve_worker.gateway.answer import Finish
+from distserve_worker.gateway.api.bodies import ChatBody, CompletionBody, GenerationBody
+from distserve_worker.gateway.api.reading import read_chat, read_completion
+from distserve_worker.gateway.errors import invalid
+from distserve_worker.text.chat_template import TemplateRefusedError
+from distserve_worker.text.tokenizer import ModelText
+
+Body = TypeVar("Body", bound=GenerationBody)
+Choice = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect(Generic[Body]):
+    """One generation endpoint of the OpenAI API."""
+
+    endpoint: str  # label of the metrics
+    id_prefix: str
+    whole_object: str
+    chunk_object: str
+    prompt_param: str
+    read: Callable[[bytes], Body]  # raises ApiError
+    tokens: Callable[[Body, ModelText], tuple[int, ...]]  # raises ApiError
+    opening: tuple[Choice, ...]  # of chunks before any text
+    piece: Callable[[str], Choice]  # of a chunk that adds text
+    ending: Callable[[Finish], Choice]  # of the chunk that says why the text ends
+    whole: Callable[[str, Finish], Choice]  # of a response that is not streamed
+
+
+def _chat_tokens(body: ChatBody, text: ModelText) -> tuple[int, ...]:
+    if text.chat_template is None:
+        raise invalid("This model has no chat template; use /v1/completions", "messages", "no_chat_template")
+    try:
+        prompt = text.chat_template.render([message.for_template() for message in body.messages])
+    except TemplateRefusedError as error:
+        raise invalid(f"'messages': the model's chat template refuses them: {error}", "messages") from error
+    # the template writes BOS itself where the model wants it
+    return text.tokenizer.encode(prompt, add_special_tokens=False)
+
+
+def _chat_delta(delta: dict[str, str], finish: Finish | None) -> Choice:
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+
+
+def _chat_message(text: str, finish: Finish) -> Choice:
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+
+
+def _completion_tokens(body: CompletionBody, text: ModelText) -> tuple[int, ...]:
+    if isinstance(body.prompt, str):
+        return text.tokenizer.encode(body.prompt, add_special_tokens=True)
+    size = text.tokenizer.vocabulary_size
+    for index, token in enumerate(body.prompt):
+        if token >= size:
+            message = f"'prompt[{index}]': the vocabulary has {size} tokens, got {token}"
+            raise invalid(message, f"prompt[{index}]", "invalid_value")
+    return tuple(body.prompt)
+
+
+def _completion(text: str, finish: Finish | None) -> Choice:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+
+
+CHAT: Final = Dialect(
+    endpoint="chat_completions",
+    id_prefix="chatcmpl",
+    whole_object="chat.completion",
+    chunk_object="chat.completion.chunk",
+    prompt_param="messages",
+    read=read_chat,
+    tokens=_chat_tokens,
+    opening=(_chat_delta({"role": "assistant", "content": ""}, None),),
+    piece=lambda text: _chat_delta({"content": text}, None),
+    ending=lambda finish: _chat_delta({}, finish),
+    whole=_chat_message,
+)
+
+COMPLETIONS: Final = Dialect(
+    endpoint="completions",
+    id_prefix="cmpl",
+    whole_object="text_completion",
+    chunk_object="text_completion",
+    prompt_param="prompt",
+    read=read_completion,
+    tokens=_completion_tokens,
+    opening=(),
+    piece=lambda text: _completion(text, None),
+    ending=lambda finish: _completion("", finish),
+    whole=_completion,
+)

@@ -1,0 +1,75 @@
+"""Reads a request body: bounded in size and in time, and refused before it is read where its headers allow it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.types import Receive, Scope
+
+from distserve_worker.gateway.errors import ApiError, Problem
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What a client may send, and how slowly."""
+
+    max_bytes: int
+    seconds: float
+
+
+async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes:
+    """The whole body. Raises `ApiError` (408, 413, 415) or `ClientGoneError`.
+
+    A body over the limit is never held: what still comes after the refusal is dropped as it arrives.
+    """
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    _check_headers(headers, limits.max_bytes)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.seconds):
+            while await _receive_into(body, receive):
+                if len(body) > limits.max_bytes:
+                    raise _too_large(limits.max_bytes)
+    except TimeoutError:
+        message = f"The body did not arrive within {limits.seconds:g} s"
+        raise ApiError(Problem(408, message, "invalid_request_error", None, "request_timeout")) from None
+    return bytes(body)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client closes the connection; only after the body has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _receive_into(body: bytearray, receive: Receive) -> bool:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    body += message.get("body", b"")
+    return bool(message.get("more_body", False))
+
+
+def _check_headers(headers: Mapping[str, str], max_bytes: int) -> None:
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise _unsupported_media(f"The content type must be application/json, got {kind!r}")
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise _unsupported_media(f"Bodies must not be compressed, got content-encoding {encoding!r}")
+
+
+def _too_large(max_bytes: int) -> ApiError:
+    message = f"The body is larger than {max_bytes} bytes"
+    return ApiError(Problem(413, message, "invalid_request_error", None, "body_too_large"))
+
+
+def _unsupported_media(message: str) -> ApiError:
+    return ApiError(Problem(415, message, "invalid_request_error", None, "unsupported_media_type"))

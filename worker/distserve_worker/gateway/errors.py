@@ -1,0 +1,83 @@
+"""What a client is told when a request cannot be answered, in the form of the OpenAI API."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error: an HTTP status and the fields of OpenAI's error object."""
+
+    status: int
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+    retry_after_seconds: int | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error object as JSON."""
+        fields = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": fields}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that belong to the error."""
+        seconds = self.retry_after_seconds
+        return {} if seconds is None else {"retry-after": str(seconds)}
+
+
+class ApiError(Exception):
+    """A request ends with `problem`: as a status before the first byte, as an SSE object after it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """The request itself is wrong; the same request will never succeed."""
+    return ApiError(Problem(400, message, "invalid_request_error", param, code))
+
+
+def unsupported(param: str, why: str = "is not supported") -> ApiError:
+    """A parameter that would change the answer and cannot be honoured."""
+    return invalid(f"'{param}' {why}", param, "unsupported_parameter")
+
+
+def model_not_found(name: str) -> ApiError:
+    """The model is not the one that this gateway serves."""
+    message = f"The model '{name}' does not exist"
+    return ApiError(Problem(404, message, "invalid_request_error", "model", "model_not_found"))
+
+
+def too_many_requests(message: str) -> ApiError:
+    """Bounded queues are full; the same request can succeed later."""
+    return ApiError(Problem(429, message, "rate_limit_error", None, "queue_full", retry_after_seconds=1))
+
+
+def unavailable(message: str, code: str) -> ApiError:
+    """Nothing can answer at the moment."""
+    return ApiError(Problem(503, message, "service_unavailable_error", None, code, retry_after_seconds=2))
+
+
+def deadline_exceeded(message: str) -> ApiError:
+    """The fleet did not answer in the time that the request's length allows."""
+    return ApiError(Problem(504, message, "timeout_error", None, "deadline_exceeded"))
+
+
+def internal() -> ApiError:
+    """A fault of ours; details are in the log only."""
+    return ApiError(Problem(500, "The gateway failed on this request; see its log", "server_error", None, "internal"))
+
+
+def context_length_exceeded(prompt_tokens: int, asked: int | None, limit: int, param: str) -> ApiError:
+    """Prompt and output together cannot be held by every instance that may get the request."""
+    total = prompt_tokens + (1 if asked is None else asked)
+    output = "at least 1" if asked is None else str(asked)
+    message = (
+        f"This model holds at most {limit} tokens per request, but {total} are needed: "
+        f"{prompt_tokens} in the prompt and {output} to produce"
+    )
+    return invalid(message, param, "context_length_exceeded")

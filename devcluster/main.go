@@ -9,7 +9,6 @@ import (
 
 	"distserve.io/devcluster/applets"
 	"distserve.io/devcluster/cell"
-	"distserve.io/devcluster/container"
 	"distserve.io/devcluster/crdcheck"
 	"distserve.io/devcluster/node"
 	"distserve.io/devcluster/services"
@@ -26,9 +25,6 @@ var table = map[string]func(args []string) int{
 	"cell":                    cell.Main,
 	"service-proxy":           services.Main,
 	"node":                    node.Main,
-	"container-shim":          container.ShimMain,
-	"container-init":          container.InitMain,
-	"container-exec":          container.ExecMain,
 	"crd-check":               crdcheck.Main,
 }
 

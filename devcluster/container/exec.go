@@ -29,23 +29,20 @@ func (e Entry) Command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command("/proc/self/exe", "container-exec", string(text))
-	command.Args[0] = "container-exec"
-	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	command, err := applet(EnterApplet, string(text))
+	if err != nil {
+		return nil, err
+	}
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return command, nil
 }
 
-// ExecMain is the applet: container-exec ENTRY. It enters the container's namespaces and runs the program as a child,
+// EnterMain is the applet: container-enter ENTRY. It enters the container's namespaces and runs the program as a child,
 // since only a child lands in the PID namespace.
-func ExecMain(args []string) int {
+func EnterMain(args []string) int {
 	runtime.LockOSThread()
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
-	var entry Entry
-	if err := json.Unmarshal([]byte(args[0]), &entry); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return notStarted
-	}
-	command, err := entry.start()
+	command, err := startIn(args[0])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return notStarted
@@ -53,29 +50,60 @@ func ExecMain(args []string) int {
 	return exitCode(command.Wait())
 }
 
-func (e Entry) start() (*exec.Cmd, error) {
-	if err := e.enter(); err != nil {
+func startIn(text string) (*exec.Cmd, error) {
+	var entry Entry
+	if err := json.Unmarshal([]byte(text), &entry); err != nil {
 		return nil, err
 	}
-	if err := os.Chdir(e.WorkingDir); err != nil {
+	if err := entry.enter(); err != nil {
 		return nil, err
+	}
+	// The container does not show this program's file, but its own /proc still leads to it.
+	command := exec.Command("/proc/self/exe", text)
+	command.Args[0] = ProgramApplet
+	command.Env = []string{}
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: entry.Terminal}
+	return command, command.Start()
+}
+
+// ProgramMain is the applet: container-program ENTRY, the child that becomes the program. It asks by itself to be
+// killed with its parent: Go would take a parent in another PID namespace for a dead one.
+func ProgramMain(args []string) int {
+	runtime.LockOSThread()
+	var entry Entry
+	err := json.Unmarshal([]byte(args[0]), &entry)
+	if err == nil {
+		err = entry.become()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return notStarted
+}
+
+func (e Entry) become() error {
+	if err := os.Chdir(e.WorkingDir); err != nil {
+		return fmt.Errorf("working directory: %w", err)
 	}
 	program, err := lookUp(e.Args[0], e.Env)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := dropPrivileges(); err != nil {
-		return nil, err
+		return err
 	}
-	command := &exec.Cmd{Path: program, Args: e.Args, Env: e.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: e.Terminal, Pdeathsig: syscall.SIGKILL}
-	return command, command.Start()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
+	if err := syscall.Exec(program, e.Args, e.Env); err != nil {
+		return fmt.Errorf("exec %s: %w", program, err)
+	}
+	return nil
 }
 
 // enter moves this thread; the mount namespace needs a thread that shares its folders with no other.
 func (e Entry) enter() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return err
+		return fmt.Errorf("leave the shared folders: %w", err)
 	}
 	process, err := unix.PidfdOpen(e.PID, 0)
 	if err != nil {

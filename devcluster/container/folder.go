@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,8 +30,10 @@ func (f Folder) Start() (Started, Alive, error) {
 		return Started{}, Alive{}, err
 	}
 	defer report.Close()
-	shim := exec.Command("/proc/self/exe", "container-shim", f.Dir)
-	shim.Args[0] = "container-shim"
+	shim, err := applet(ShimApplet, f.Dir)
+	if err != nil {
+		return Started{}, Alive{}, err
+	}
 	shim.ExtraFiles = []*os.File{reportWriter}
 	shim.Stderr = os.Stderr
 	// An own session: a signal to the node's process group must not reach containers.
@@ -47,6 +50,24 @@ func (f Folder) Start() (Started, Alive, error) {
 	}
 	alive, err := f.Watch()
 	return started, alive, err
+}
+
+// Names of the applets of the program container-shim, which lies beside the node's own program.
+const (
+	ShimApplet    = "container-shim"
+	InitApplet    = "container-init"
+	EnterApplet   = "container-enter"
+	ProgramApplet = "container-program"
+)
+
+func applet(name string, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	command := exec.Command(filepath.Join(filepath.Dir(self), "container-shim"), args...)
+	command.Args[0] = name
+	return command, nil
 }
 
 // RecordExit writes the end of a container whose shim could not.

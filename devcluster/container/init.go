@@ -87,7 +87,10 @@ func dropPrivileges() error {
 	if err := unix.Capset(&header, &make([]unix.CapUserData, 2)[0]); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid new privileges: %w", err)
+	}
+	return nil
 }
 
 // StartTime tells two processes with the same id apart: the boot-relative start in clock ticks.

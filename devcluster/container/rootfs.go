@@ -67,7 +67,7 @@ func mirror(source, target string, empty []string) error {
 	}
 	// The target may lie inside a folder that is bound below it: an unbindable mount is left out of such copies.
 	if err := unix.Mount("", target, "", unix.MS_UNBINDABLE, ""); err != nil {
-		return err
+		return fmt.Errorf("keep %s out of copies: %w", target, err)
 	}
 	for _, name := range empty {
 		if err := os.Mkdir(filepath.Join(target, name), 0o755); err != nil {
@@ -113,18 +113,27 @@ func mirrorEntry(entry os.DirEntry, from, to string) error {
 
 // protect makes every mount of the tree read-only, the host's file systems below it included.
 func protect(root string) error {
-	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(unix.AT_FDCWD, root, unix.AT_RECURSIVE, &attributes); err != nil {
-		return fmt.Errorf("make the host read-only (needs Linux 5.12): %w", err)
+	if err := setReadOnly(root, true, unix.AT_RECURSIVE); err != nil {
+		return err
 	}
 	// The top is our tmpfs; it stays open for mount points until the end.
-	attributes = unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
-	return unix.MountSetattr(unix.AT_FDCWD, root, 0, &attributes)
+	return setReadOnly(root, false, 0)
+}
+
+// setReadOnly changes one mount, or with AT_RECURSIVE also all those below it.
+func setReadOnly(path string, readOnly bool, flags uint) error {
+	attributes := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	if readOnly {
+		attributes = unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, path, flags, &attributes); err != nil {
+		return fmt.Errorf("read-only=%t for %s (needs Linux 5.12): %w", readOnly, path, err)
+	}
+	return nil
 }
 
 func pivot(root string) error {
-	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(unix.AT_FDCWD, root, 0, &attributes); err != nil {
+	if err := setReadOnly(root, true, 0); err != nil {
 		return err
 	}
 	if err := os.Chdir(root); err != nil {

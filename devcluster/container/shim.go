@@ -53,7 +53,7 @@ func start(folder Folder) (Started, func() int) {
 	failed := func(err error) (Started, func() int) { return Started{Error: err.Error(), At: time.Now()}, nil }
 	// Held open until the shim ends: readers see the end of the shim as the end of this stream.
 	if _, err := unix.Open(folder.alive(), unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
-		return failed(err)
+		return failed(fmt.Errorf("%s: %w", folder.alive(), err))
 	}
 	var spec Spec
 	if err := layout.ReadJSON(folder.spec(), &spec); err != nil {
@@ -87,8 +87,8 @@ func launch(folder Folder, spec Spec) (*exec.Cmd, *LogWriter, error) {
 		return nil, nil, err
 	}
 	defer failure.Close()
-	command := exec.Command("/proc/self/exe", "container-init", folder.Dir)
-	command.Args[0] = "container-init"
+	command := exec.Command("/proc/self/exe", folder.Dir)
+	command.Args[0] = InitApplet
 	command.Env = []string{}
 	command.ExtraFiles = []*os.File{failureWriter}
 	command.SysProcAttr = &syscall.SysProcAttr{

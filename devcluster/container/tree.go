@@ -136,8 +136,7 @@ func (t tree) bind(mount Mount) error {
 	if !mount.ReadOnly {
 		return nil
 	}
-	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	return unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &attributes)
+	return setReadOnly(target, true, unix.AT_RECURSIVE)
 }
 
 // make returns where path lies in the tree, following the links on the way as the container will see them, and creates

@@ -34,6 +34,7 @@ class Fleet:
 
     async def close(self) -> None:
         """End all connections."""
+        self.update(())
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

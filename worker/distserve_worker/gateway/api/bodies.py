@@ -8,6 +8,7 @@ MAX_STOP_STRINGS = 4
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 StopString = Annotated[str, Field(min_length=1)]
+StopList = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]
 TokenId = Annotated[int, Field(ge=0)]
 
 
@@ -65,7 +66,7 @@ class GenerationBody(_Checked):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)  # not in OpenAI's API; 0 and -1: all tokens
     seed: int | None = Field(default=None, ge=INT64_MIN, le=INT64_MAX)
-    stop: Annotated[list[StopString] | None, BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)] = None
+    stop: Annotated[StopList | None, BeforeValidator(_as_list)] = None
     ignore_eos: bool | None = None  # not in OpenAI's API; for load tests that need an exact output length
     stream: bool | None = None
     stream_options: StreamOptions | None = None

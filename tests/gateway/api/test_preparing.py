@@ -1,0 +1,75 @@
+"""From a checked body to what the workers are asked for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from distserve_worker.gateway.api.bodies import CompletionBody
+from distserve_worker.gateway.api.preparing import check_length, generation
+from distserve_worker.gateway.api.reading import read_completion
+from distserve_worker.gateway.errors import ApiError
+from distserve_worker.gateway.generation import Generation
+from distserve_worker.text.tokenizer import ModelText
+
+
+def _body(**fields: Any) -> CompletionBody:
+    return read_completion(json.dumps({"model": "m", "prompt": "hi"} | fields).encode())
+
+
+def _generation(text: ModelText, **fields: Any) -> Generation:
+    return generation("id", _body(**fields), (5,), text.tokenizer)
+
+
+def test_defaults_are_those_of_openai(smollm2_text: ModelText) -> None:
+    """B9: no limit means no limit."""
+    job = _generation(smollm2_text)
+    assert (job.sampling.temperature, job.sampling.top_p, job.sampling.top_k, job.max_tokens) == (1, 1, 0, None)
+    assert job.stop_token_ids == smollm2_text.tokenizer.stop_token_ids
+
+
+def test_requests_without_a_seed_get_different_ones(smollm2_text: ModelText) -> None:
+    assert _generation(smollm2_text).sampling.seed != _generation(smollm2_text).sampling.seed
+
+
+@pytest.mark.parametrize(("seed", "sent"), [(0, 0), (-1, 2**64 - 1), (2**63 - 1, 2**63 - 1), (-(2**63), 2**63)])
+def test_every_seed_of_the_api_has_its_own_seed_on_the_wire(smollm2_text: ModelText, seed: int, sent: int) -> None:
+    assert _generation(smollm2_text, seed=seed).sampling.seed == sent
+
+
+@pytest.mark.parametrize(("top_k", "sent"), [(None, 0), (-1, 0), (0, 0), (7, 7), (10**12, 49152)])
+def test_top_k_is_all_tokens_or_at_most_all(smollm2_text: ModelText, top_k: int | None, sent: int) -> None:
+    assert _generation(smollm2_text, top_k=top_k).sampling.top_k == sent
+
+
+def test_load_tests_can_ask_for_an_exact_length(smollm2_text: ModelText) -> None:
+    assert _generation(smollm2_text, ignore_eos=True).stop_token_ids == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_tokens", "param", "numbers"),
+    [
+        (10, None, "prompt", "at most 10 tokens per request, but 11 are needed"),
+        (10, 1, "prompt", "but 11 are needed: 10 in the prompt and 1 to produce"),
+        (5, 6, "max_tokens", "but 11 are needed: 5 in the prompt and 6 to produce"),
+        (5, 10**30, "max_tokens", "5 in the prompt"),
+    ],
+)
+def test_what_the_fleet_cannot_hold_is_refused_with_the_numbers(
+    tokens: int, max_tokens: int | None, param: str, numbers: str
+) -> None:
+    """B4."""
+    with pytest.raises(ApiError, match=numbers) as error:
+        check_length(_body(max_tokens=max_tokens), (1,) * tokens, "prompt", 10)
+    assert (error.value.problem.param, error.value.problem.code) == (param, "context_length_exceeded")
+
+
+@pytest.mark.parametrize(("tokens", "max_tokens"), [(9, None), (9, 1), (4, 6)])
+def test_what_just_fits_is_taken(tokens: int, max_tokens: int | None) -> None:
+    """B4."""
+    check_length(_body(max_tokens=max_tokens), (1,) * tokens, "prompt", 10)
+
+
+def test_a_prompt_without_tokens_is_refused() -> None:
+    with pytest.raises(ApiError, match="'prompt' holds no tokens"):
+        check_length(_body(), (), "prompt", 10)

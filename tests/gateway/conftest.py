@@ -1,0 +1,101 @@
+"""Gateways in front of real workers: a tiny model with SmolLM2's vocabulary for most tests, SmolLM2 itself for some."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distserve_testing.gateway_process import GatewayProcess
+from distserve_testing.models import write_tiny_llama
+from distserve_testing.workers import WorkerProcess
+
+from distserve_worker.text.loading import load_text
+from distserve_worker.text.tokenizer import ModelText
+
+LIMITS = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
+
+StartWorker = Callable[..., WorkerProcess]
+StartGateway = Callable[..., GatewayProcess]
+Pair = tuple[WorkerProcess, WorkerProcess]
+
+
+@pytest.fixture(scope="session")
+def smollm2_text(smollm2_path: Path) -> ModelText:
+    return load_text(smollm2_path)
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory, smollm2_text: ModelText) -> Path:
+    """A folder with random weights and SmolLM2's tokenizer; its text is nonsense, and always the same nonsense."""
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    write_tiny_llama(folder, vocab_size=49152, max_position_embeddings=4096)
+    smollm2_text.tokenizer.backend.save(str(folder / "tokenizer.json"))
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+@pytest.fixture
+def start_worker(tiny_llama: Path, tmp_path: Path) -> Iterator[StartWorker]:
+    """Starts workers that live for one test."""
+    started: list[WorkerProcess] = []
+
+    def start(role: Any, **flags: Any) -> WorkerProcess:
+        started.append(WorkerProcess(role, tiny_llama, tmp_path, **LIMITS | flags))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.kill()
+
+
+@pytest.fixture
+def start_gateway(tiny_llama: Path, tmp_path: Path) -> Iterator[StartGateway]:
+    """Starts gateways that live for one test, in front of workers or of their addresses."""
+    started: list[GatewayProcess] = []
+
+    def start(*workers: WorkerProcess | str, model: Path | str = tiny_llama, **flags: Any) -> GatewayProcess:
+        addresses = [worker if isinstance(worker, str) else worker.grpc for worker in workers]
+        started.append(GatewayProcess(model, addresses, tmp_path, **flags))
+        return started[-1]
+
+    yield start
+    for gateway in started:
+        gateway.kill()
+
+
+@pytest.fixture(scope="session")
+def shared_pair(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A prefill and a decode worker for all tests that leave them empty."""
+    folder = tmp_path_factory.mktemp("pair")
+    prefill = WorkerProcess("prefill", tiny_llama, folder, **LIMITS)
+    decode = WorkerProcess("decode", tiny_llama, folder, **LIMITS)
+    yield prefill, decode
+    prefill.kill()
+    decode.kill()
+
+
+@pytest.fixture
+def pair(shared_pair: Pair) -> Iterator[Pair]:
+    """The shared workers, which every test has to leave empty."""
+    yield shared_pair
+    for worker in shared_pair:
+        worker.wait_until_empty()
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(
+    tiny_llama: Path, shared_pair: Pair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """A gateway with default flags in front of the shared workers."""
+    addresses = [worker.grpc for worker in shared_pair]
+    gateway = GatewayProcess(tiny_llama, addresses, tmp_path_factory.mktemp("gateway"))
+    yield gateway.wait_until_usable()
+    gateway.kill()
+
+
+@pytest.fixture
+def gateway(shared_gateway: GatewayProcess, pair: Pair) -> GatewayProcess:
+    """The shared gateway; the test must leave the workers empty."""
+    assert pair
+    return shared_gateway

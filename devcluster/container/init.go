@@ -99,10 +99,10 @@ func StartTime(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The command name is in parentheses and may hold blanks; the start time is the 20th field after it.
-	_, rest, found := strings.Cut(string(data), ") ")
-	fields := strings.Fields(rest)
-	if !found || len(fields) < 20 {
+	// The command name is in parentheses and may hold anything; the start time is the 20th field after it.
+	text := string(data)
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat: %w", pid, fs.ErrInvalid)
 	}
 	var ticks uint64

@@ -1,1 +1,1 @@
-"""Starts, watches and stops the local one-machine Kubernetes."""
+"""Starts, watches and stops the local one-machine Kubernetes; everything inside it is Go."""

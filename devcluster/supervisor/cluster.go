@@ -74,20 +74,28 @@ func (c *cluster) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer running.kill()
 	c.mutex.Lock()
 	c.cell = running.pid()
 	c.mutex.Unlock()
-	ended := make(chan error, 1)
-	go func() { ended <- running.wait() }()
+	var exit error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		exit = running.wait()
+	}()
+	// Until the last process is gone: whoever starts the next cluster must find none of this one.
+	defer func() {
+		running.kill()
+		<-ended
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready := make(chan error, 1)
 	go func() { ready <- bootstrap(ctx, c.spec) }()
 	for {
 		select {
-		case err := <-ended:
-			return fmt.Errorf("the cluster's first process ended: %w", err)
+		case <-ended:
+			return fmt.Errorf("the cluster's first process ended: %w", exit)
 		case <-ctx.Done():
 			return nil
 		case err := <-ready:

@@ -4,6 +4,7 @@ package supervisor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"distserve.io/devcluster/container"
 	"distserve.io/devcluster/layout"
 )
 
@@ -24,6 +26,10 @@ func Main(args []string) int {
 	// The cell is killed when the thread that started it ends, so this one stays.
 	runtime.LockOSThread()
 	spec, err := parse(args)
+	if err == nil {
+		// The caller's folder may go away.
+		err = os.Chdir("/")
+	}
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 		defer stop()
@@ -91,7 +97,24 @@ func own(state layout.State) (*os.File, error) {
 		lock.Close()
 		return nil, fmt.Errorf("%s: another supervisor owns this folder: %w", state.Lock(), err)
 	}
-	return lock, nil
+	return lock, sign(lock)
+}
+
+// owner is written into the lock file, for those who must end a supervisor that does not answer.
+type owner struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"`
+}
+
+func sign(lock *os.File) error {
+	started, err := container.StartTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	return json.NewEncoder(lock).Encode(owner{PID: os.Getpid(), StartTime: started})
 }
 
 // clean removes what an earlier cluster left: each start makes a new cluster.

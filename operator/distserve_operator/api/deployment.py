@@ -1,0 +1,89 @@
+"""What a user asks for: the spec of a DistServeDeployment, checked and with its defaults."""
+
+from dataclasses import dataclass
+
+from distserve_operator.api.devices import DeviceType
+from distserve_operator.api.model import ModelSource
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """`spec.model`."""
+
+    uri: str
+    source: ModelSource
+    dtype: str
+    served_name: str
+    max_model_length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`spec.cluster`. `cores_per_device` is set on CPU fleets, `resource_name` on GPU fleets."""
+
+    device_type: DeviceType
+    resource_name: str | None
+    cores_per_device: int | None
+    memory_per_device: int
+    max_devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Parallelism and count of the instances of one role."""
+
+    tp: int
+    pp: int
+    replicas: int
+
+    @property
+    def devices_per_instance(self) -> int:
+        """Devices of one instance."""
+        return self.tp * self.pp
+
+    @property
+    def devices(self) -> int:
+        """Devices of all instances."""
+        return self.devices_per_instance * self.replicas
+
+    def __str__(self) -> str:
+        stages = f"PP{self.pp}" if self.pp > 1 else ""
+        return f"{self.replicas}xTP{self.tp}{stages}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`spec.placement` of type Manual."""
+
+    prefill: Shape
+    decode: Shape
+
+    @property
+    def devices(self) -> int:
+        """Devices of the whole fleet."""
+        return self.prefill.devices + self.decode.devices
+
+    def __str__(self) -> str:
+        return f"{self.prefill} -> {self.decode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """`spec.gateway`."""
+
+    replicas: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class DistServeDeployment:
+    """One custom resource."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    model: Model
+    cluster: Cluster
+    placement: Placement
+    gateway: Gateway

@@ -1,0 +1,75 @@
+"""Reads a DistServeDeployment as the API server delivers it, so after schema, defaults and CEL rules.
+
+The checks here are for objects stored under an older schema: they must end in a condition, never in a crash.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distserve_operator.api.deployment import (
+    Cluster,
+    DistServeDeployment,
+    Gateway,
+    Model,
+    Placement,
+    Shape,
+)
+from distserve_operator.api.devices import DeviceType
+from distserve_operator.api.model import parse_model_uri
+from distserve_operator.api.quantities import parse_bytes
+
+NVIDIA_GPU = "nvidia.com/gpu"
+
+
+class SpecError(ValueError):
+    """A spec that cannot be understood; the text names the field."""
+
+
+def parse(body: Mapping[str, Any]) -> DistServeDeployment:
+    """The typed view of an object. Raises `SpecError`."""
+    metadata, spec = body["metadata"], body.get("spec") or {}
+    try:
+        return DistServeDeployment(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 1),
+            model=_model(spec["model"], metadata["name"]),
+            cluster=_cluster(spec["cluster"]),
+            placement=Placement(_shape(spec["placement"]["prefill"]), _shape(spec["placement"]["decode"])),
+            gateway=_gateway(spec.get("gateway") or {}),
+        )
+    except KeyError as error:
+        raise SpecError(f"spec has no field {error}") from error
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"spec: {error}") from error
+
+
+def _model(model: Mapping[str, Any], default_name: str) -> Model:
+    return Model(
+        uri=model["uri"],
+        source=parse_model_uri(model["uri"]),
+        dtype=model.get("dtype", "BF16"),
+        served_name=model.get("servedName", default_name),
+        max_model_length=model.get("maxModelLength"),
+    )
+
+
+def _cluster(cluster: Mapping[str, Any]) -> Cluster:
+    device_type = DeviceType(cluster["deviceType"])
+    is_cpu = device_type is DeviceType.CPU
+    return Cluster(
+        device_type=device_type,
+        resource_name=None if is_cpu else cluster.get("resourceName", NVIDIA_GPU),
+        cores_per_device=cluster["coresPerDevice"] if is_cpu else None,
+        memory_per_device=parse_bytes(cluster.get("memoryPerDevice", "4Gi")),
+        max_devices=cluster["maxDevices"],
+    )
+
+
+def _shape(shape: Mapping[str, Any]) -> Shape:
+    return Shape(tp=shape.get("tp", 1), pp=shape.get("pp", 1), replicas=shape.get("replicas", 1))
+
+
+def _gateway(gateway: Mapping[str, Any]) -> Gateway:
+    return Gateway(replicas=gateway.get("replicas", 1), port=gateway.get("port", 8000))

@@ -1,0 +1,51 @@
+"""One deployment as it is now."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distserve_operator.cluster.caching import ObjectCache
+from distserve_operator.cluster.kinds import CHILD_KINDS, DEPLOYMENT_RESOURCE, POD
+from distserve_operator.observed.children import parse_child
+from distserve_operator.observed.fleet import Fleet
+from distserve_operator.observed.gateway import parse_gateway
+from distserve_operator.observed.metadata import is_controlled_by
+from distserve_operator.observed.pods import parse_pod
+from distserve_operator.observed.problems import Problem, find_problem
+from distserve_proto.contract import LABEL_ROLE, Role
+
+Key = tuple[str, str]
+
+
+def read_resource(cache: ObjectCache, key: Key) -> Mapping[str, Any] | None:
+    """The custom resource itself; None when it is gone."""
+    return next(iter(cache.objects(DEPLOYMENT_RESOURCE.name, key)), None)
+
+
+def read_fleet(cache: ObjectCache, key: Key, uid: str) -> Fleet:
+    """Everything around the custom resource with `uid`; pods of others are left out whatever their labels (B31)."""
+    pods = cache.objects(POD.name, key)
+    children = [parse_child(kind, body, uid) for kind in CHILD_KINDS for body in cache.objects(kind, key)]
+    gateway = next((child for child in children if child.kind == "Deployment" and child.owned), None)
+    return Fleet(
+        pods=tuple(parse_pod(body) for body in pods if is_controlled_by(body["metadata"], uid)),
+        children=tuple(children),
+        gateway=None if gateway is None else parse_gateway(gateway.body),
+        gateway_problem=_gateway_problem(pods),
+    )
+
+
+def _gateway_problem(pods: list[Mapping[str, Any]]) -> Problem | None:
+    """Gateway pods belong to their ReplicaSet; they are only looked at."""
+    mine = [
+        body
+        for body in pods
+        if (body["metadata"].get("labels") or {}).get(LABEL_ROLE) == Role.GATEWAY
+        and "deletionTimestamp" not in body["metadata"]
+    ]
+    problems = ((body, find_problem(body.get("status") or {})) for body in mine)
+    found = [
+        Problem(problem.reason, f"{body['metadata']['name']}: {problem.message}", problem.permanent)
+        for body, problem in problems
+        if problem is not None
+    ]
+    return max(found, key=lambda problem: problem.permanent, default=None)

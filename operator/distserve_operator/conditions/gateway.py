@@ -1,0 +1,68 @@
+"""GatewayReady."""
+
+from collections.abc import Callable
+from typing import Final
+
+from distserve_operator.conditions.condition import State, Verdict
+from distserve_operator.conditions.situation import Situation
+from distserve_proto.contract import Role
+
+
+def gateway_verdict(situation: Situation) -> Verdict:
+    """True when every gateway pod is ready and of the current template."""
+    return next(verdict for check in _CHECKS if (verdict := check(situation)) is not None)
+
+
+def _refused(s: Situation) -> Verdict | None:
+    mine = [failure for failure in s.failures if failure.role in {Role.GATEWAY, None}]
+    if not mine:
+        return None
+    worst = max(mine, key=lambda failure: failure.permanent)
+    return Verdict(State.FALSE, worst.reason, worst.message, worst.permanent)
+
+
+def _missing(s: Situation) -> Verdict | None:
+    return (
+        Verdict(State.FALSE, "Starting", "the gateway's Deployment is being made") if s.fleet.gateway is None else None
+    )
+
+
+def _all_ready(s: Situation) -> Verdict | None:
+    gateway, wanted = s.fleet.gateway, s.deployment.gateway.replicas
+    if gateway is None or not gateway.current:
+        return None
+    complete = min(gateway.ready, gateway.updated) >= wanted and gateway.replicas == wanted
+    return Verdict(State.TRUE, "AllReady", _count(s)) if complete else None
+
+
+def _pod_problem(s: Situation) -> Verdict | None:
+    problem = s.fleet.gateway_problem
+    if problem is None:
+        return None
+    return Verdict(State.FALSE, problem.reason, f"{_count(s)}; {problem.message}", problem.permanent)
+
+
+def _rolling(s: Situation) -> Verdict | None:
+    gateway = s.fleet.gateway
+    if gateway is None or gateway.replicas == gateway.updated:
+        return None
+    return Verdict(State.FALSE, "Rolling", f"{_count(s)}; {gateway.updated} of {gateway.replicas} of the new template")
+
+
+def _starting(s: Situation) -> Verdict:
+    return Verdict(State.FALSE, "Starting", _count(s))
+
+
+_CHECKS: Final[tuple[Callable[[Situation], Verdict | None], ...]] = (
+    _refused,
+    _missing,
+    _all_ready,
+    _pod_problem,
+    _rolling,
+    _starting,
+)
+
+
+def _count(s: Situation) -> str:
+    ready, wanted = s.fleet.gateway.ready if s.fleet.gateway else 0, s.deployment.gateway.replicas
+    return f"{min(ready, wanted)} of {wanted} gateway pod{'' if wanted == 1 else 's'} ready"

@@ -1,0 +1,69 @@
+"""Ready, Reconciling and Stalled: the sum of the other conditions, in the meaning of kstatus."""
+
+from typing import Final
+
+from distserve_operator.conditions.condition import ConditionType, State, Verdict, Verdicts
+from distserve_operator.conditions.gateway import gateway_verdict
+from distserve_operator.conditions.placement import placement_verdict
+from distserve_operator.conditions.role import role_verdict
+from distserve_operator.conditions.situation import Situation, deployment_endpoint
+
+_PARTS: Final = (ConditionType.PLACEMENT, ConditionType.PREFILL, ConditionType.DECODE, ConditionType.GATEWAY)
+_NOT_PLACED: Final = Verdict(State.UNKNOWN, "NotPlaced", "nothing is changed while PlacementReady is not True")
+
+
+def verdicts_of(situation: Situation) -> Verdicts:
+    """All conditions of a deployment whose spec is understood."""
+    placement = placement_verdict(situation.deployment)
+    if not placement.holds:
+        return _sum_up(situation, placement, _NOT_PLACED, _NOT_PLACED, _NOT_PLACED)
+    return _sum_up(
+        situation,
+        placement,
+        role_verdict(situation.prefill),
+        role_verdict(situation.decode),
+        gateway_verdict(situation),
+    )
+
+
+def verdicts_of_invalid_spec(message: str) -> Verdicts:
+    """All conditions of a deployment whose spec is not understood."""
+    invalid = Verdict(State.FALSE, "SpecInvalid", message, permanent=True)
+    parts = dict.fromkeys(_PARTS, _NOT_PLACED) | {ConditionType.PLACEMENT: invalid}
+    return {ConditionType.READY: _ready(parts, ""), **parts, **_progress(parts)}
+
+
+def _sum_up(situation: Situation, *verdicts: Verdict) -> Verdicts:
+    parts = dict(zip(_PARTS, verdicts, strict=True))
+    return {ConditionType.READY: _ready(parts, _serving(situation)), **parts, **_progress(parts)}
+
+
+def _ready(parts: Verdicts, serving: str) -> Verdict:
+    """Every role and the gateway, at the current generation, so at least one usable pair (B17, B30)."""
+    for kind, verdict in parts.items():
+        if not verdict.holds:
+            return Verdict(State.FALSE, verdict.reason, f"{kind} is {verdict.state}: {verdict.message}")
+    return Verdict(State.TRUE, "Serving", serving)
+
+
+def _serving(situation: Situation) -> str:
+    deployment = situation.deployment
+    return f"{deployment.placement} serves {deployment.model.served_name} at {deployment_endpoint(deployment)}"
+
+
+def _progress(parts: Verdicts) -> Verdicts:
+    obstacle = next(((kind, v) for kind, v in parts.items() if v.permanent), None)
+    if obstacle is not None:
+        kind, verdict = obstacle
+        return {
+            ConditionType.RECONCILING: Verdict(State.FALSE, "Stalled", "nothing more can be done without a person"),
+            ConditionType.STALLED: Verdict(State.TRUE, verdict.reason, f"{kind} is {verdict.state}: {verdict.message}"),
+        }
+    free = Verdict(State.FALSE, "NoObstacle", "nothing keeps the operator from getting further")
+    waiting = next(((kind, v) for kind, v in parts.items() if not v.holds), None)
+    if waiting is None:
+        settled = Verdict(State.FALSE, "Settled", "everything is as the spec wants it")
+        return {ConditionType.RECONCILING: settled, ConditionType.STALLED: free}
+    kind, verdict = waiting
+    working = Verdict(State.TRUE, verdict.reason, f"{kind} is {verdict.state}: {verdict.message}")
+    return {ConditionType.RECONCILING: working, ConditionType.STALLED: free}

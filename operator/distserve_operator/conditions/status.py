@@ -1,0 +1,48 @@
+"""The whole `status` of a DistServeDeployment."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from distserve_operator.conditions.condition import ConditionType, Verdicts, render
+from distserve_operator.conditions.overall import verdicts_of, verdicts_of_invalid_spec
+from distserve_operator.conditions.situation import RoleSituation, Situation, deployment_endpoint
+from distserve_proto.contract import Role
+
+
+def status_of(situation: Situation, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Status after a pass; `previous` is the status before it."""
+    deployment, verdicts = situation.deployment, verdicts_of(situation)
+    status = _base(verdicts, deployment.generation, previous, now)
+    status |= {
+        "servedName": deployment.model.served_name,
+        Role.PREFILL.value: _counts(situation.prefill),
+        Role.DECODE.value: _counts(situation.decode),
+        Role.GATEWAY.value: _gateway_counts(situation),
+    }
+    if verdicts[ConditionType.PLACEMENT].holds:
+        status["plan"] = {"shape": str(deployment.placement), "devices": deployment.placement.devices}
+        status["endpoint"] = deployment_endpoint(deployment)
+    return status
+
+
+def status_of_invalid_spec(message: str, generation: int, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Status of a deployment whose spec is not understood."""
+    return _base(verdicts_of_invalid_spec(message), generation, previous, now)
+
+
+def _base(verdicts: Verdicts, generation: int, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    conditions = render(verdicts, generation, previous.get("conditions") or (), now)
+    return {"observedGeneration": generation, "conditions": conditions}
+
+
+def _counts(situation: RoleSituation) -> dict[str, int]:
+    alive = situation.alive
+    return {"replicas": len(alive), "ready": sum(pod.ready for pod in alive), "updated": len(situation.updated)}
+
+
+def _gateway_counts(situation: Situation) -> dict[str, int]:
+    gateway = situation.fleet.gateway
+    if gateway is None:
+        return {"replicas": 0, "ready": 0, "updated": 0}
+    return {"replicas": gateway.replicas, "ready": gateway.ready, "updated": gateway.updated}

@@ -1,0 +1,1 @@
+"""Pure builders, one per kind of object that the operator makes."""

@@ -1,0 +1,56 @@
+"""What the pods of a role are made from, and the hash over exactly that.
+
+The hash is taken over what was asked for, not over the rendered pod: another operator version may render a pod
+differently and still rolls nothing (B26).
+"""
+
+from dataclasses import dataclass
+
+from distserve_operator.api.deployment import Cluster, DistServeDeployment, Model, Shape
+from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.manifests.hashing import hash_of
+from distserve_proto.contract import Role
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTemplate:
+    """Inputs of a worker pod, its identity apart."""
+
+    role: Role
+    model: Model
+    cluster: Cluster
+    shape: Shape
+    settings: WorkloadSettings
+
+    @property
+    def devices(self) -> int:
+        """Devices that a pod holds: an instance is one pod as long as a pod is one segment."""
+        return self.shape.devices_per_instance
+
+    @property
+    def hash(self) -> str:
+        """Changes whenever, and only when, pods made from the old template must be replaced."""
+        return hash_of(
+            {
+                "role": self.role,
+                "image": self.settings.worker_image,
+                "pullPolicy": self.settings.image_pull_policy,
+                "pullSecrets": list(self.settings.image_pull_secrets) or None,
+                "uri": self.model.uri,
+                "dtype": self.model.dtype,
+                "servedName": self.model.served_name,
+                "maxModelLength": self.model.max_model_length,
+                "deviceType": self.cluster.device_type,
+                "resourceName": self.cluster.resource_name,
+                "cores": self.cluster.cores_per_device,
+                "memory": self.cluster.memory_per_device,
+                "tp": self.shape.tp,
+                "pp": self.shape.pp,
+            }
+        )
+
+
+def worker_template(deployment: DistServeDeployment, role: Role, settings: WorkloadSettings) -> WorkerTemplate:
+    """The template of one worker role."""
+    shape = deployment.placement.prefill if role is Role.PREFILL else deployment.placement.decode
+    return WorkerTemplate(role, deployment.model, deployment.cluster, shape, settings)

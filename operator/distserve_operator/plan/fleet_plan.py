@@ -1,0 +1,58 @@
+"""The whole plan of a pass."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.conditions.failure import Failure
+from distserve_operator.conditions.placement import placement_verdict
+from distserve_operator.manifests.children import desired_children
+from distserve_operator.manifests.worker_template import WorkerTemplate, worker_template
+from distserve_operator.observed.fleet import Fleet
+from distserve_operator.plan.actions import Action
+from distserve_operator.plan.children import name_conflicts, plan_children
+from distserve_operator.plan.draft import Draft, begin
+from distserve_operator.plan.roles import DesiredRole, mend, roll
+from distserve_proto.contract import Role
+
+WORKER_ROLES = (Role.PREFILL, Role.DECODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in order; `wake_at` is when to look again if nothing happens until then."""
+
+    actions: tuple[Action, ...] = ()
+    conflicts: tuple[Failure, ...] = ()
+    wake_at: datetime | None = None
+
+
+def make_plan(deployment: DistServeDeployment, settings: WorkloadSettings, fleet: Fleet, now: datetime) -> Plan:
+    """The next steps towards `deployment`. A placement that cannot be served changes nothing that exists."""
+    if not placement_verdict(deployment).holds:
+        return Plan()
+    children = desired_children(deployment, settings)
+    draft = begin(fleet.pods, deployment.cluster.max_devices, now)
+    for pod in fleet.pods:
+        if pod.role not in WORKER_ROLES and not pod.terminating:
+            draft.delete(pod, "its role does not exist")
+    _plan_roles([_desired(worker_template(deployment, role, settings)) for role in WORKER_ROLES], fleet, draft)
+    return Plan(
+        actions=(*plan_children(children, fleet), *draft.actions),
+        conflicts=tuple(name_conflicts(deployment, children, fleet)),
+        wake_at=draft.wake_at,
+    )
+
+
+def _plan_roles(roles: list[DesiredRole], fleet: Fleet, draft: Draft) -> None:
+    """Role by role; devices go to what is missing in any role before a surge takes them."""
+    mended = [(desired, mend(desired, fleet.of_role(desired.role), draft)) for desired in roles]
+    for desired, slots in mended:
+        roll(desired, slots, draft)
+        if not all(slot.settled for slot in slots):
+            return
+
+
+def _desired(template: WorkerTemplate) -> DesiredRole:
+    return DesiredRole(template.role, template.shape.replicas, template.devices, template.hash)

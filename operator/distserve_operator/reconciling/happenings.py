@@ -1,0 +1,59 @@
+"""Which events a pass is worth: what was done, and conditions that changed for better or worse."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from distserve_operator.cluster.eventing import Happening
+from distserve_operator.conditions.condition import ConditionType, State
+from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeletePod
+from distserve_operator.reconciling.acting import describe
+
+# Reasons that a condition passes through while all is well.
+_PROGRESS: Final = frozenset(
+    {"Starting", "Rolling", "ScalingDown", "WaitingForDevices", "NotPlaced", "PreviousObjectsLeaving"}
+)
+_PARTS: Final = (ConditionType.PLACEMENT, ConditionType.PREFILL, ConditionType.DECODE, ConditionType.GATEWAY)
+
+Conditions = Iterable[Mapping[str, Any]]
+
+
+def of_actions(actions: Iterable[Action]) -> list[Happening]:
+    """One event per action."""
+    return [Happening("Normal", _reason(action), "Reconcile", describe(action)) for action in actions]
+
+
+def of_conditions(before: Conditions, after: Conditions) -> list[Happening]:
+    """Ready's flips, and every new trouble of a part."""
+    old = {condition["type"]: condition for condition in before}
+    found = []
+    for condition in after:
+        was = old.get(condition["type"], {})
+        if condition["type"] == ConditionType.READY:
+            found += _flip(was, condition)
+        elif condition["type"] in _PARTS and was.get("reason") != condition["reason"] and _is_trouble(condition):
+            found.append(Happening("Warning", condition["reason"], "Reconcile", condition["message"]))
+    return found
+
+
+def _flip(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Happening]:
+    if now["status"] == State.TRUE and was.get("status") != State.TRUE:
+        return [Happening("Normal", "Ready", "Reconcile", now["message"])]
+    if now["status"] == State.FALSE and was.get("status") == State.TRUE:
+        return [Happening("Warning", "NotReady", "Reconcile", now["message"])]
+    return []
+
+
+def _is_trouble(condition: Mapping[str, Any]) -> bool:
+    return condition["status"] == State.FALSE and condition["reason"] not in _PROGRESS
+
+
+def _reason(action: Action) -> str:
+    match action:
+        case CreatePod():
+            return "PodCreated"
+        case DeletePod():
+            return "PodDeleted"
+        case ApplyChild():
+            return "ObjectApplied"
+        case _:
+            return "ObjectDeleted"

@@ -66,6 +66,9 @@ func prepare(spec layout.Spec) error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount a fresh /proc in a new PID namespace: %w%s", err, procHint)
 	}
+	if err := protect(spec.ModelsDir); err != nil {
+		return fmt.Errorf("make the models folder read-only: %w", err)
+	}
 	nodes := make([]layout.NodeState, 0, spec.Nodes)
 	for index := range spec.Nodes {
 		nodes = append(nodes, spec.State().Node(index))
@@ -77,6 +80,15 @@ func prepare(spec layout.Spec) error {
 		return fmt.Errorf("set up the cluster's network namespace: %w", err)
 	}
 	return nil
+}
+
+// protect makes a folder read-only for the cluster: an access mode of a volume is a promise that nothing enforces.
+func protect(folder string) error {
+	if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	return unix.MountSetattr(unix.AT_FDCWD, folder, unix.AT_RECURSIVE, &attributes)
 }
 
 const (

@@ -2,6 +2,7 @@
 
 import click
 
+from distserve_cli.demo.command import demo
 from distserve_cli.dev import dev
 
 
@@ -11,6 +12,7 @@ def main() -> None:
     """DistServe on Kubernetes."""
 
 
+dev.add_command(demo)
 main.add_command(dev)
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -17,10 +18,10 @@ from distserve_devcluster.running import down as take_down
 from distserve_devcluster.running import kill_container, publish, set_component, status, up
 from distserve_devcluster.weights import fetch_weights
 
+NAME_VARIABLE = "DISTSERVE_DEV_NAME"
 name_option = click.option(
-    "--name", default=DEFAULT_NAME, show_default=True, envvar="DISTSERVE_DEV_NAME", help="Which local cluster."
+    "--name", default=DEFAULT_NAME, show_default=True, envvar=NAME_VARIABLE, help="Which local cluster."
 )
-PASS_THROUGH = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
 class DevGroup(click.Group):
@@ -157,17 +158,26 @@ def check_crds_command(paths: tuple[str, ...]) -> None:
     os.execv(program, [program.name, "crd-check", *paths])  # noqa: S606
 
 
-def pass_through(program: str, locate: Callable[[Cluster], str]) -> None:
-    """Add a command that becomes `program` with the cluster's kubeconfig."""
+class PassThrough(click.Command):
+    """Becomes another program with the cluster's kubeconfig; every argument is that program's, `--` included."""
 
-    @dev.command(program, context_settings=PASS_THROUGH, help=f"Run {program} against the cluster.")
-    @name_option
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def command(name: str, arguments: tuple[str, ...]) -> None:
-        cluster = running(name)
-        path = locate(cluster)
-        os.execve(path, [program, *arguments], {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)})  # noqa: S606
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments as they are: click would swallow a `--`."""
+        ctx.params["arguments"] = tuple(args)
+        return []
 
 
-pass_through("kubectl", lambda cluster: str(cluster.kubectl))
-pass_through("helm", lambda cluster: str(cluster.helm))
+def pass_through(program: str, locate: Callable[[Cluster], Path]) -> None:
+    """Add the command `program`; the cluster's name comes from DISTSERVE_DEV_NAME, since no option is ours."""
+
+    @dev.command(
+        program, cls=PassThrough, help=f"Run {program} against the cluster (DISTSERVE_DEV_NAME chooses which)."
+    )
+    def command(arguments: tuple[str, ...]) -> None:
+        cluster = running(os.environ.get(NAME_VARIABLE, DEFAULT_NAME))
+        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        os.execve(locate(cluster), [program, *arguments], environment)  # noqa: S606
+
+
+pass_through("kubectl", lambda cluster: cluster.kubectl)
+pass_through("helm", lambda cluster: cluster.helm)

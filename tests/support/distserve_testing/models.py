@@ -1,6 +1,7 @@
 """Small models on disk, written by the libraries that own the formats: gguf and transformers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,23 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
             writer.add_array(key, value)
 
 
+@dataclass(frozen=True, slots=True)
+class TinyLlama:
+    """A model folder and the same model in transformers."""
+
+    folder: Path
+    reference: transformers.LlamaForCausalLM
+
+    def greedy(self, prompt: tuple[int, ...], count: int) -> list[int]:
+        """The `count` most likely next tokens, one after another."""
+        tokens = list(prompt)
+        for _ in range(count):
+            with torch.inference_mode():
+                logits = self.reference(torch.tensor([tokens])).logits
+            tokens.append(int(logits[0, -1].argmax()))
+        return tokens[len(prompt) :]
+
+
 def write_tiny_llama(folder: Path, max_shard_size: str = "5GB", **changes: Any) -> transformers.LlamaForCausalLM:
     """A Llama with random weights, saved to `folder` and returned; `changes` are fields of its configuration."""
     fields = {
@@ -72,5 +90,6 @@ def write_tiny_llama(folder: Path, max_shard_size: str = "5GB", **changes: Any) 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = transformers.LlamaForCausalLM(config).eval()
+    transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     return model

@@ -49,8 +49,8 @@ class GgufSource:
         raw = self._data[stored.offset : stored.offset + stored.nbytes]
         try:
             values = gguf.quants.dequantize(raw.reshape(gguf.quant_shape_to_byte_shape(stored.shape, kind)), kind)
-        except NotImplementedError as error:
-            raise ModelInvalid(f"{stored.path}: tensor {name}: quantisation {stored.dtype} is not known") from error
+        except (NotImplementedError, ValueError) as error:
+            raise ModelInvalid(f"{stored.path}: tensor {name}: cannot undo {stored.dtype} ({error})") from error
         tensor = torch.from_numpy(np.array(values, dtype=np.float32).reshape(stored.shape))
         heads = self._heads.get(name.split(".")[-2])
         return tensor if heads is None else _halves_apart(tensor, heads)

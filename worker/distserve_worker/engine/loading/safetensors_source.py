@@ -43,7 +43,7 @@ def _files(folder: Path) -> list[Path]:
     if index.is_file():
         try:
             shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelInvalid(f"{index}: no weight_map in it ({error})") from error
         paths = [folder / shard for shard in shards]
     else:

@@ -1,0 +1,164 @@
+"""Broken weights are refused by the name of the tensor, whatever the format."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from distserve_testing.models import LLAMA_METADATA, write_gguf, write_tiny_llama
+from safetensors.torch import load_file, save_file
+
+from distserve_worker.engine.loading.loading_model import LoadedModel, load_model
+from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.weights.reading import read_config
+
+NORM = "model.layers.1.input_layernorm.weight"
+
+
+def _load(path: Path) -> LoadedModel:
+    return load_model(path, read_config(path), "FP32", torch.device("cpu"))
+
+
+class TestSafetensors:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        write_tiny_llama(tmp_path)
+        return tmp_path
+
+    def _rewrite(self, folder: Path, changes: Mapping[str, torch.Tensor | None]) -> None:
+        weights = {**load_file(folder / "model.safetensors"), **changes}
+        kept = {name: weight for name, weight in weights.items() if weight is not None}
+        save_file(kept, folder / "model.safetensors")
+
+    def test_a_missing_tensor(self, folder: Path) -> None:
+        self._rewrite(folder, {NORM: None})
+        with pytest.raises(ModelInvalid, match=f"tensor {NORM} is missing"):
+            _load(folder)
+
+    def test_a_tensor_of_another_shape(self, folder: Path) -> None:
+        self._rewrite(folder, {NORM: torch.ones(7)})
+        with pytest.raises(ModelInvalid, match=rf"tensor {NORM} has the shape \(7,\), the model's is \(48,\)"):
+            _load(folder)
+
+    def test_a_tensor_of_a_dtype_that_is_no_float(self, folder: Path) -> None:
+        self._rewrite(folder, {NORM: torch.ones(48, dtype=torch.int8)})
+        with pytest.raises(ModelInvalid, match=rf"tensor {NORM}: dtype I8 is not known \(known: BF16, F16, F32\)"):
+            _load(folder)
+
+    def test_a_tensor_that_the_architecture_does_not_have(self, folder: Path) -> None:
+        """Leaving it out would give wrong text without a word."""
+        self._rewrite(folder, {"model.layers.0.self_attn.q_proj.bias": torch.ones(48)})
+        with pytest.raises(ModelInvalid, match=r"1 tensors do not belong to the architecture.*q_proj\.bias"):
+            _load(folder)
+
+    def test_a_head_next_to_tied_embeddings_is_not_needed(self, tmp_path: Path) -> None:
+        write_tiny_llama(tmp_path, tie_word_embeddings=True)
+        self._rewrite(tmp_path, {"lm_head.weight": torch.zeros(211, 48)})
+        assert _load(tmp_path).model.logits(torch.ones(1, 48)).any()
+
+    def test_a_truncated_file(self, folder: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(ModelInvalid, match=r"model\.safetensors: truncated: tensor model\..*weight ends at byte"):
+            _load(folder)
+
+    @pytest.mark.parametrize("content", [b"", b"\x01", (2**40).to_bytes(8, "little"), b"\x02" + bytes(7) + b"[]"])
+    def test_a_damaged_header(self, folder: Path, content: bytes) -> None:
+        (folder / "model.safetensors").write_bytes(content)
+        with pytest.raises(ModelInvalid, match="header is truncated or damaged"):
+            _load(folder)
+
+    def test_no_weights_at_all(self, folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        with pytest.raises(ModelNotFound, match=r"model\.safetensors: no such file"):
+            _load(folder)
+
+    def test_a_missing_shard(self, tmp_path: Path) -> None:
+        write_tiny_llama(tmp_path, max_shard_size="100KB")
+        shard = min(tmp_path.glob("model-*.safetensors"))
+        shard.unlink()
+        with pytest.raises(ModelNotFound, match=f"{shard.name}: no such file"):
+            _load(tmp_path)
+
+    @pytest.mark.parametrize("content", ["{", "[]", "{}"])
+    def test_a_damaged_index(self, folder: Path, content: str) -> None:
+        (folder / "model.safetensors.index.json").write_text(content)
+        with pytest.raises(ModelInvalid, match=r"index\.json: no weight_map"):
+            _load(folder)
+
+    def test_progress_is_logged_to_the_end(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO):
+            _load(folder)
+        lines = [record.getMessage() for record in caplog.records if "loading" in record.getMessage()]
+        assert len(lines) >= 3
+        assert lines[-1].endswith("of 0 MB")
+
+
+def _tiny_gguf(**changes: np.ndarray[Any, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
+    """All tensors that LLAMA_METADATA asks for; `changes` by GGUF name with dots written as two underscores."""
+    shapes = {"token_embd.weight": (10, 32), "output_norm.weight": (32,), "output.weight": (10, 32)}
+    for layer in range(2):
+        matrices = {"attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32)}
+        mlp = {"ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64)}
+        norms = {"attn_norm": (32,), "ffn_norm": (32,)}
+        shapes |= {f"blk.{layer}.{name}.weight": shape for name, shape in (matrices | mlp | norms).items()}
+    tensors = {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()}
+    named = {name.replace("__", "."): tensor for name, tensor in changes.items()}
+    return {name: tensor for name, tensor in {**tensors, **named}.items() if tensor is not None}
+
+
+class TestGguf:
+    def test_a_whole_file_loads(self, tmp_path: Path) -> None:
+        _load(write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf()))
+
+    def test_a_missing_tensor(self, tmp_path: Path) -> None:
+        path = write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf(blk__1__ffn_up__weight=None))
+        with pytest.raises(ModelInvalid, match=r"tensor model\.layers\.1\.mlp\.up_proj\.weight is missing"):
+            _load(path)
+
+    def test_a_tensor_that_the_architecture_does_not_have(self, tmp_path: Path) -> None:
+        extra = _tiny_gguf(blk__0__attn_q__bias=np.ones(32, dtype=np.float32))
+        with pytest.raises(ModelInvalid, match=r"do not belong to the architecture.*blk\.0\.attn_q\.bias"):
+            _load(write_gguf(tmp_path / "model.gguf", tensors=extra))
+
+    def test_a_truncated_file(self, tmp_path: Path) -> None:
+        path = write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf())
+        path.write_bytes(path.read_bytes()[:-64])
+        with pytest.raises(ModelInvalid, match=r"truncated: tensor model\.layers\.1\..* ends at byte"):
+            _load(path)
+
+    def test_a_tensor_type_of_the_future(self, tmp_path: Path) -> None:
+        path = write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf())
+        name = b"output_norm.weight"
+        content = bytearray(path.read_bytes())
+        kind = content.index(name) + len(name) + 4 + 8  # after the count of dimensions and the one dimension
+        content[kind : kind + 4] = (250).to_bytes(4, "little")
+        path.write_bytes(content)
+        with pytest.raises(ModelInvalid, match=r"tensor output_norm\.weight: type 250 is not known"):
+            _load(path)
+
+    def test_a_quantisation_that_cannot_be_undone(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.gguf"
+        writer = gguf.GGUFWriter(path, "llama")
+        for key, value in LLAMA_METADATA.items():
+            (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
+        raw = np.zeros((10, 40), dtype=np.uint8)
+        writer.add_tensor("token_embd.weight", raw, raw_dtype=gguf.GGMLQuantizationType.Q8_1)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        with pytest.raises(ModelInvalid, match=r"model\.embed_tokens\.weight: cannot undo Q8_1"):
+            _load(path)
+
+
+def test_an_index_may_name_each_shard_many_times(tmp_path: Path) -> None:
+    write_tiny_llama(tmp_path, max_shard_size="100KB")
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert len(set(index["weight_map"].values())) < len(index["weight_map"])
+    _load(tmp_path)

@@ -1,0 +1,202 @@
+"""The decode engine: reserving, importing, continuous batching, and what is left after each way of ending."""
+
+import math
+
+import pytest
+from distserve_testing.engines import EngineMaker, copy_kv, generate, prefilled, steps
+from distserve_testing.models import TinyLlama
+
+from distserve_worker.engine.interface import (
+    Dropped,
+    Engine,
+    FinishReason,
+    Load,
+    QueueFull,
+    Refused,
+    Reserved,
+    StaleBlocks,
+    Token,
+    TooLong,
+    Work,
+)
+
+PROMPT = tuple(range(10, 30))
+EMPTY = Load(queued_tokens=0, waiting=0, running=0, free_blocks=64, total_blocks=64, parked=0)
+
+
+def _work(request_id: str = "r", max_tokens: int | None = 10) -> Work:
+    return Work(request_id, PROMPT, output=(5,), max_tokens=max_tokens)
+
+
+def _run_for(engine: Engine, count: int) -> list[str]:
+    """Ids of the tokens of `count` steps."""
+    return [happening.request_id for _ in range(count) for happening in engine.step() if isinstance(happening, Token)]
+
+
+def test_a_request_reserves_its_whole_life_before_its_kv_comes(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode")
+    engine.admit(_work(max_tokens=30))
+    assert engine.step() == (Reserved("r"),)
+    # of 20 + 30 tokens the last is never stored
+    assert engine.load() == Load(queued_tokens=0, waiting=1, running=0, free_blocks=60, total_blocks=64, parked=0)
+    assert not engine.has_work()
+    assert len(engine.import_target("r").buffers) == 2
+
+
+def test_without_max_tokens_a_request_reserves_the_model_length(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode", max_model_length=100)
+    engine.admit(_work(max_tokens=None))
+    engine.step()
+    assert engine.load().free_blocks == 64 - 7
+
+
+def test_the_first_in_the_queue_waits_for_blocks_and_nobody_overtakes(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode", blocks=5)
+    for request_id, max_tokens in [("long", 44), ("longer", 45), ("short", 2)]:
+        engine.admit(_work(request_id, max_tokens))
+    assert engine.step() == (Reserved("long"),)
+    engine.imported("long")
+    assert set(_run_for(engine, 43)) == {"long"}
+    assert engine.step() == (Reserved("longer"),)
+
+
+def test_requests_join_and_leave_a_running_batch(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode")
+    engine.admit(_work("a", max_tokens=4))
+    engine.step()
+    engine.imported("a")
+    assert _run_for(engine, 1) == ["a"]
+    engine.admit(_work("b", max_tokens=3))
+    assert _run_for(engine, 1) == ["a"]
+    engine.imported("b")
+    batches = [sorted(_run_for(engine, 1)) for _ in range(2)]
+    assert batches == [["a", "b"], ["b"]]
+    assert engine.load() == EMPTY
+
+
+def test_the_batch_is_bounded(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode", max_running=2)
+    for request_id in ("a", "b", "c"):
+        engine.admit(_work(request_id, max_tokens=3))
+    engine.step()
+    for request_id in ("c", "b", "a"):
+        engine.imported(request_id)
+    assert [sorted(_run_for(engine, 1)) for _ in range(4)] == [["a", "b"], ["a", "b"], ["c"], ["c"]]
+
+
+def test_a_stop_token_is_the_last_one_told(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    prefill, decode = make_engine("prefill"), make_engine("decode")
+    expected = tiny.greedy(PROMPT, 8)
+    stop = next(token for token in expected[3:] if token not in expected[:3])
+    work = Work("r", PROMPT, stop_token_ids=frozenset({stop}))
+    assert generate(prefill, decode, [work]) == {"r": expected[: expected.index(stop) + 1]}
+    assert decode.load() == EMPTY
+
+
+def test_the_end_says_why(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode")
+    engine.admit(_work(max_tokens=2))
+    engine.step()
+    engine.imported("r")
+    (token,) = engine.step()
+    assert isinstance(token, Token)
+    assert token.finish is FinishReason.LENGTH
+
+
+def test_a_reserved_request_that_is_cancelled_keeps_its_blocks_until_its_import_ends(make_engine: EngineMaker) -> None:
+    """B7: a transfer that still writes must never write into another request's blocks."""
+    for end in (Engine.imported, Engine.unpin):
+        engine = make_engine("decode")
+        engine.admit(_work())
+        engine.step()
+        engine.cancel("r")
+        assert (engine.load().free_blocks, engine.load().waiting) == (62, 0)
+        with pytest.raises(StaleBlocks):
+            engine.import_target("r")
+        getattr(engine, end.__name__)("r")
+        assert engine.load() == EMPTY
+        assert not engine.has_work()
+
+
+def test_an_import_that_failed_can_end_before_the_request_is_cancelled(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode")
+    engine.admit(_work())
+    engine.step()
+    engine.unpin("r")
+    assert engine.load().free_blocks == 62
+    engine.cancel("r")
+    assert engine.load() == EMPTY
+
+
+def test_a_request_can_be_cancelled_while_it_waits_and_while_it_runs(make_engine: EngineMaker) -> None:
+    """B5."""
+    engine = make_engine("decode", blocks=2)
+    engine.admit(_work("runs"))
+    engine.admit(_work("waits"))
+    engine.step()
+    engine.imported("runs")
+    engine.step()
+    for request_id in ("waits", "runs", "unknown"):
+        engine.cancel(request_id)
+    assert (engine.load().free_blocks, engine.load().waiting, engine.load().running) == (2, 0, 0)
+    assert engine.step() == ()
+
+
+def test_the_same_id_can_come_again_and_gets_its_own_blocks(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    """A request that moves back to a worker keeps its id."""
+    prefill, decode = make_engine("prefill"), make_engine("decode")
+    for prompt in (PROMPT, PROMPT[::-1]):
+        work = Work("r", prompt, max_tokens=6)
+        done, parked = prefilled(prefill, [work])
+        decode.admit(done["r"])
+        decode.step()
+        copy_kv(prefill, decode, parked["r"])
+        tokens = [happening.token for happening in decode.step() if isinstance(happening, Token)]
+        assert tokens == tiny.greedy(prompt, 2)[1:]
+        decode.cancel("r")
+
+
+def test_a_request_whose_kv_is_not_finite_fails_alone(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    prefill, decode = make_engine("prefill"), make_engine("decode", blocks=4)
+    works = [Work(request_id, PROMPT, max_tokens=4) for request_id in ("well", "ill")]
+    done, parked = prefilled(prefill, works)
+    for request_id in done:
+        decode.admit(done[request_id])
+    assert decode.step() == (Reserved("well"), Reserved("ill"))
+    ill = decode.import_target("ill").buffers[0]
+    for request_id in done:
+        copy_kv(prefill, decode, parked[request_id])
+    ill.cast("f")[0] = math.nan
+    happenings = decode.step()
+    (dropped,) = [happening for happening in happenings if isinstance(happening, Dropped)]
+    assert dropped.request_id == "ill"
+    assert "not finite" in dropped.message
+    outcome = [happening.token for happening in (*happenings, *steps(decode)) if isinstance(happening, Token)]
+    assert outcome == tiny.greedy(PROMPT, 4)[1:]
+    assert decode.load().free_blocks == 4
+
+
+def test_a_decode_leg_needs_the_first_token(make_engine: EngineMaker) -> None:
+    with pytest.raises(Refused, match="needs the token that prefill sampled"):
+        make_engine("decode").admit(Work("r", PROMPT))
+
+
+def test_a_full_queue_takes_no_more(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode", max_waiting=1)
+    engine.admit(_work("a"))
+    with pytest.raises(QueueFull):
+        engine.admit(_work("b"))
+    assert engine.load() == Load(queued_tokens=21, waiting=1, running=0, free_blocks=64, total_blocks=64, parked=0)
+
+
+def test_what_never_fits_is_refused(make_engine: EngineMaker) -> None:
+    with pytest.raises(TooLong, match="the limit for both together is 24"):
+        make_engine("decode", max_model_length=24).admit(_work(max_tokens=5))
+
+
+def test_nothing_is_ever_parked_here(make_engine: EngineMaker) -> None:
+    engine = make_engine("decode")
+    engine.admit(_work())
+    engine.step()
+    with pytest.raises(StaleBlocks, match="request r is not parked here"):
+        engine.export("r", ())

@@ -1,0 +1,186 @@
+"""The prefill engine: first tokens, parked KV, and what is left after each way of ending."""
+
+import numpy as np
+import pytest
+from distserve_testing.engines import EngineMaker, prefilled, steps
+from distserve_testing.models import TinyLlama
+
+from distserve_worker.engine.interface import (
+    BlockRef,
+    FinishReason,
+    Load,
+    Parked,
+    QueueFull,
+    Refused,
+    StaleBlocks,
+    Token,
+    TooLong,
+    Work,
+)
+
+PROMPT = tuple(range(10, 30))
+
+
+def test_a_prompt_gives_its_first_token_and_parks_its_kv(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    engine = make_engine("prefill")
+    engine.admit(Work("r", PROMPT))
+    token, parked = steps(engine)
+    assert token == Token("r", tiny.greedy(PROMPT, 1)[0])
+    assert isinstance(parked, Parked)
+    assert (parked.tokens, len(parked.blocks)) == (20, 2)
+    assert engine.load() == Load(queued_tokens=0, waiting=0, running=0, free_blocks=62, total_blocks=64, parked=1)
+
+
+def test_prompts_of_a_batch_do_not_see_each_other(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    engine = make_engine("prefill")
+    prompts = [PROMPT[:count] for count in (1, 16, 7, 20)]
+    done, _ = prefilled(engine, [Work(str(number), prompt) for number, prompt in enumerate(prompts)])
+    firsts = [done[str(number)].output for number in range(4)]
+    assert firsts == [tuple(tiny.greedy(prompt, 1)) for prompt in prompts]
+
+
+def test_a_resumed_request_is_prefilled_over_its_output_too(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    engine = make_engine("prefill")
+    expected = tiny.greedy(PROMPT, 4)
+    engine.admit(Work("r", PROMPT, output=tuple(expected[:3])))
+    token, parked = steps(engine)
+    assert token == Token("r", expected[3])
+    assert isinstance(parked, Parked)
+    assert parked.tokens == 23
+
+
+def test_one_token_asked_for_ends_after_prefill(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    """B9."""
+    engine = make_engine("prefill")
+    engine.admit(Work("r", PROMPT, max_tokens=1))
+    assert list(steps(engine)) == [Token("r", tiny.greedy(PROMPT, 1)[0], FinishReason.LENGTH)]
+    assert engine.load().free_blocks == 64
+
+
+def test_a_stop_at_the_first_token_ends_after_prefill(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    """B9."""
+    engine = make_engine("prefill")
+    (first,) = tiny.greedy(PROMPT, 1)
+    engine.admit(Work("r", PROMPT, stop_token_ids=frozenset({first})))
+    assert list(steps(engine)) == [Token("r", first, FinishReason.STOP)]
+    assert (engine.load().free_blocks, engine.load().parked) == (64, 0)
+
+
+def test_batches_take_up_to_l_m_tokens_and_a_long_prompt_alone(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill", max_batch_tokens=30)
+    for request_id, length in [("a", 10), ("b", 20), ("c", 60), ("d", 5)]:
+        engine.admit(Work(request_id, (1,) * length))
+    assert engine.load().queued_tokens == 95
+    batches = []
+    while engine.has_work():
+        batches.append([happening.request_id for happening in engine.step() if isinstance(happening, Token)])
+    assert batches == [["a", "b"], ["c"], ["d"]]
+
+
+def test_parked_kv_makes_the_next_prompt_wait_until_it_is_released(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill", blocks=3, max_batch_tokens=20)
+    engine.admit(Work("first", PROMPT))
+    engine.admit(Work("second", PROMPT))
+    assert len(list(steps(engine))) == 2
+    assert not engine.has_work()
+    assert engine.step() == ()
+    engine.release("first")
+    assert [happening.request_id for happening in steps(engine)] == ["second", "second"]
+
+
+def test_what_is_pinned_stays_until_the_last_unpin(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill")
+    _, parked = prefilled(engine, [Work("r", PROMPT)])
+    buffers = engine.export("r", parked["r"].blocks).buffers
+    engine.export("r", parked["r"].blocks)
+    content = [bytes(buffer) for buffer in buffers]
+    engine.release("r")
+    engine.unpin("r")
+    assert engine.load().free_blocks == 62
+    prefilled(engine, [Work(f"other{number}", PROMPT) for number in range(31)])
+    assert [bytes(buffer) for buffer in buffers] == content
+    engine.unpin("r")
+    assert engine.load().free_blocks == 2
+
+
+def test_blocks_that_were_freed_and_reused_are_never_exported(make_engine: EngineMaker) -> None:
+    """B7."""
+    engine = make_engine("prefill", blocks=2)
+    _, first = prefilled(engine, [Work("first", PROMPT)])
+    engine.release("first")
+    _, second = prefilled(engine, [Work("second", PROMPT)])
+    stale, fresh = first["first"].blocks, second["second"].blocks
+    assert {block.index for block in stale} == {block.index for block in fresh}
+    for request_id, blocks in [("first", stale), ("second", stale), ("first", fresh), ("second", (BlockRef(5, 0),))]:
+        with pytest.raises(StaleBlocks):
+            engine.export(request_id, blocks)
+    assert engine.export("second", fresh).nbytes == 2 * 3 * 2 * 2 * 16 * 8 * 4
+
+
+def test_released_kv_is_not_exported_even_while_it_is_pinned(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill")
+    _, parked = prefilled(engine, [Work("r", PROMPT)])
+    engine.export("r", parked["r"].blocks)
+    engine.release("r")
+    with pytest.raises(StaleBlocks, match="request r is not parked here"):
+        engine.export("r", parked["r"].blocks)
+
+
+def test_the_unused_end_of_the_last_block_holds_nothing_of_its_earlier_owner(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill", blocks=1)
+    prefilled(engine, [Work("first", (7,) * 15)])
+    engine.release("first")
+    _, parked = prefilled(engine, [Work("second", (7,) * 3)])
+    (buffer,) = engine.export("second", parked["second"].blocks).buffers
+    tokens = np.frombuffer(buffer, np.float32).reshape(3 * 2 * 2, 16, 8)
+    assert tokens[:, :3].all()
+    assert not tokens[:, 3:].any()
+
+
+def test_a_request_can_be_cancelled_while_it_waits_and_while_it_is_parked(make_engine: EngineMaker) -> None:
+    """B5."""
+    engine = make_engine("prefill")
+    prefilled(engine, [Work("parked", PROMPT)])
+    engine.admit(Work("waiting", PROMPT))
+    for request_id in ("parked", "waiting", "unknown"):
+        engine.cancel(request_id)
+    assert engine.load() == Load(queued_tokens=0, waiting=0, running=0, free_blocks=64, total_blocks=64, parked=0)
+    assert not engine.has_work()
+
+
+def test_an_id_is_not_taken_twice_while_it_holds_anything(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill")
+    _, parked = prefilled(engine, [Work("r", PROMPT)])
+    with pytest.raises(Refused, match="request r is here already"):
+        engine.admit(Work("r", PROMPT))
+    engine.export("r", parked["r"].blocks)
+    engine.cancel("r")
+    with pytest.raises(Refused, match="request r is here already"):
+        engine.admit(Work("r", PROMPT))
+    engine.unpin("r")
+    engine.admit(Work("r", PROMPT))
+
+
+def test_a_full_queue_takes_no_more(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill", max_waiting=1)
+    engine.admit(Work("a", PROMPT))
+    with pytest.raises(QueueFull):
+        engine.admit(Work("b", PROMPT))
+    assert engine.load().waiting == 1
+    assert {happening.request_id for happening in steps(engine)} == {"a"}
+
+
+def test_what_never_fits_is_refused(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill", max_model_length=24)
+    with pytest.raises(TooLong, match="the limit for both together is 24"):
+        engine.admit(Work("r", PROMPT, max_tokens=5))
+    engine.admit(Work("r", PROMPT, max_tokens=4))
+
+
+def test_nothing_is_ever_imported_here(make_engine: EngineMaker) -> None:
+    engine = make_engine("prefill")
+    prefilled(engine, [Work("r", PROMPT)])
+    engine.imported("r")
+    with pytest.raises(StaleBlocks, match="request r is not reserved here"):
+        engine.import_target("r")
+    assert engine.load().parked == 1

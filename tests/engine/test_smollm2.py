@@ -1,0 +1,46 @@
+"""SmolLM2 through both engines: greedy text in FP32 equals transformers' token for token."""
+
+from pathlib import Path
+
+import pytest
+import transformers
+from distserve_testing.engines import generate
+from distserve_testing.reference import require_greedy
+
+from distserve_worker.engine.building import EngineConfig, build_engine
+from distserve_worker.engine.interface import Work
+from distserve_worker.text.loading import load_text
+
+LENGTHS = [1, 2, 3, 4, 7, 11, 15, 16, 17, 23, 31, 32, 33, 47, 64, 65, 96, 130, 200, 300, 511, 700, 1500]
+TOKENS = {1: 64, 33: 64, 300: 64}  # 32 for the others
+TEXT = Path(__file__).parents[2] / "LICENSE"
+KV_BYTES = 400_000_000
+
+
+@pytest.fixture(scope="module")
+def prompts(smollm2_path: Path) -> list[tuple[int, ...]]:
+    """Pieces of an English text, each from another place."""
+    tokens = load_text(smollm2_path).tokenizer.encode(2 * TEXT.read_text(), add_special_tokens=False)
+    starts = [37 * number for number in range(len(LENGTHS))]
+    return [tuple(tokens[start : start + length]) for start, length in zip(starts, LENGTHS, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def outputs(smollm2_path: Path, prompts: list[tuple[int, ...]]) -> list[list[int]]:
+    """What a prefill and a decode engine make of all prompts at once, greedily."""
+    prefill, decode = (build_engine(EngineConfig(role, smollm2_path, KV_BYTES)) for role in ("prefill", "decode"))
+    works = [Work(str(number), prompt, max_tokens=TOKENS.get(len(prompt), 32)) for number, prompt in enumerate(prompts)]
+    made = generate(prefill, decode, works)
+    return [made[str(number)] for number in range(len(prompts))]
+
+
+@pytest.mark.parametrize("number", range(len(LENGTHS)), ids=[f"{length}-tokens" for length in LENGTHS])
+def test_greedy_text_equals_that_of_transformers(
+    smollm2_reference: transformers.LlamaForCausalLM,
+    prompts: list[tuple[int, ...]],
+    outputs: list[list[int]],
+    number: int,
+) -> None:
+    assert len(prompts[number]) == LENGTHS[number]
+    assert len(outputs[number]) == TOKENS.get(LENGTHS[number], 32)
+    require_greedy(smollm2_reference, prompts[number], outputs[number])

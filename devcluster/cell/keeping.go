@@ -18,7 +18,7 @@ const (
 	// steady is how long a component must have run for its delay to begin anew.
 	steady = 30 * time.Second
 	// stopGrace is what a component gets between SIGTERM and SIGKILL.
-	stopGrace = 5 * time.Second
+	stopGrace = 2 * time.Second
 )
 
 // State is what can be said about a component.

@@ -44,6 +44,11 @@ class StateFolder:
         return self.path / "images.json"
 
     @property
+    def programs(self) -> Path:
+        """Which built programs the cluster was started with."""
+        return self.path / "programs.json"
+
+    @property
     def logs(self) -> Path:
         """One log per component."""
         return self.path / "logs"

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,16 @@ def up(spec: ClusterSpec, say: Say = quiet) -> Cluster:
     Raises:
         DevClusterError: it could not be built or started (nothing is left running then), or runs with other settings.
     """
-    programs = build_programs(say)
     spec.state.make()
+    # Outside the lock: a first build takes longer than others would wait for it.
+    built = None if is_held(spec.state.owner_lock) else build_programs(say)
     with exclusive(spec.state.change_lock, START_TIMEOUT_SECONDS):
         write_images(spec.state, spec.images)
         if is_held(spec.state.owner_lock):
             _require_same(spec)
-            return _wait_until_ready(spec.state, programs, process=None)
+            return _wait_until_ready(spec.state, read_programs(spec.state), process=None)
+        programs = built or build_programs(say)
+        write_programs(spec.state, programs)
         spec.models.mkdir(parents=True, exist_ok=True)
         say(f"starting the cluster {spec.name!r}")
         start = time.monotonic()
@@ -51,9 +55,9 @@ def up(spec: ClusterSpec, say: Say = quiet) -> Cluster:
 
 
 def status(state: StateFolder) -> Cluster | None:
-    """The running cluster of this folder, or None; builds nothing unless a cluster runs."""
+    """The running cluster of this folder, or None."""
     answer = ask(state, "status")
-    return None if answer is None else Cluster.from_answer(answer, build_programs(quiet))
+    return None if answer is None else Cluster.from_answer(answer, read_programs(state))
 
 
 def down(state: StateFolder) -> bool:
@@ -107,9 +111,23 @@ def kill_container(state: StateFolder, namespace: str, pod: str, container: str 
 
 def write_images(state: StateFolder, images: Mapping[str, Image]) -> None:
     """Replace the list of known images; a running node reads it at its next look-up."""
-    temporary = state.images.with_suffix(".new")
-    temporary.write_text(json.dumps({name: image.to_json() for name, image in images.items()}, indent=2))
-    temporary.replace(state.images)
+    _replace(state.images, {name: image.to_json() for name, image in images.items()})
+
+
+def write_programs(state: StateFolder, programs: Programs) -> None:
+    """Keep which programs the cluster runs: a newer checkout must not change those of a running one."""
+    _replace(state.programs, {key: str(path) for key, path in asdict(programs).items()})
+
+
+def read_programs(state: StateFolder) -> Programs:
+    """The programs that the cluster was started with."""
+    return Programs(**{key: Path(path) for key, path in json.loads(state.programs.read_text()).items()})
+
+
+def _replace(path: Path, value: Mapping[str, Any]) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=2))
+    temporary.replace(path)
 
 
 def _require(answer: dict[str, Any] | None, state: StateFolder) -> dict[str, Any]:

@@ -198,11 +198,10 @@ def test_a_grpc_probe_is_answered(namespace: Namespace) -> None:
     script = """
 from concurrent import futures
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+serving = b"\\x08\\x01"  # HealthCheckResponse{status: SERVING}
+check = grpc.unary_unary_rpc_method_handler(lambda request, context: serving)
 server = grpc.server(futures.ThreadPoolExecutor(2))
-servicer = health.HealthServicer()
-health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})])
 server.add_insecure_port("0.0.0.0:9000")
 server.start()
 server.wait_for_termination()

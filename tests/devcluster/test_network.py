@@ -107,11 +107,14 @@ while True:
 
 
 def _connect_and_hear(port: int) -> socket.socket | None:
-    client = socket.create_connection(("127.0.0.1", port), timeout=20)
+    try:
+        client = socket.create_connection(("127.0.0.1", port), timeout=20)
+    except ConnectionResetError:
+        return None
     try:
         if client.recv(5) == b"first":
             return client
-    except OSError:
+    except ConnectionResetError:
         pass
     client.close()
     return None

@@ -139,9 +139,6 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 		return nil
 	}
 	delete(r.containers, id)
-	if log := r.logPath(gone); log != "" {
-		_ = os.Remove(log)
-	}
 	return os.RemoveAll(gone.dir)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,10 +46,12 @@ func bootstrap(ctx context.Context, spec layout.Spec) error {
 		{"every node is ready", nodesReady},
 		{"the models claim is bound", claimBound},
 	}
+	start := time.Now()
 	for _, step := range steps {
 		if err := until(ctx, func() error { return step.done(ctx, client, spec) }); err != nil {
 			return fmt.Errorf("waiting until %s: %w", step.name, err)
 		}
+		log.Printf("supervise: %s after %.1f s", step.name, time.Since(start).Seconds())
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ never get the same names.
 
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from distserve_proto.contract import Role
@@ -14,6 +15,7 @@ MAX_LENGTH: Final = 63
 HASH_LENGTH: Final = 8
 _LABEL: Final = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?")
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_POD_NAME: Final = re.compile(rf".+-([a-z]+)-(\d+)-(\d+)-([0-9a-f]{{{HASH_LENGTH}}})-(\d+)")
 
 
 def short_hash(text: str) -> str:
@@ -46,10 +48,24 @@ def worker_pod(deployment: str, role: Role, instance: int, segment: int, templat
     return object_name(deployment, role, instance, segment, template_hash, attempt)
 
 
-def attempt_of(pod_name: str) -> int:
-    """The attempt in a worker pod's name; 0 for a name that we did not make."""
-    tail = pod_name.rpartition("-")[2]
-    return int(tail) if tail.isdecimal() else 0
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """What a worker pod's name says. Unlike labels, nobody can change it."""
+
+    role: str
+    instance: int
+    segment: int
+    template_hash: str
+    attempt: int
+
+
+def identity_of(pod_name: str) -> PodIdentity | None:
+    """The identity in a name that `worker_pod` made; None for any other name."""
+    found = _POD_NAME.fullmatch(pod_name)
+    if found is None:
+        return None
+    role, instance, segment, template_hash, attempt = found.groups()
+    return PodIdentity(role, int(instance), int(segment), template_hash, int(attempt))
 
 
 def gateway(deployment: str) -> str:

@@ -45,6 +45,13 @@ class ClusterWriter:
         metadata = manifest["metadata"] if known is None else {**manifest["metadata"], "uid": known}
         self._learn(kind, deployment, await self._api.apply(path, {**manifest, "metadata": metadata}))
 
+    async def relabel_pod(
+        self, deployment: DistServeDeployment, name: str, uid: str, labels: Mapping[str, str]
+    ) -> None:
+        """Set labels of a pod of ours."""
+        patch = {"metadata": {"uid": uid, "labels": labels}}
+        self._learn(POD, deployment, await self._api.merge(POD.path(deployment.namespace, name), patch))
+
     async def delete_pod(self, deployment: DistServeDeployment, name: str, uid: str) -> None:
         """Ask a pod to end, with the grace period that it was made with."""
         await self._delete(deployment, POD, name, uid)

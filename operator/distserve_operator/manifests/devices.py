@@ -7,8 +7,8 @@ from distserve_operator.manifests.worker_template import WorkerTemplate
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 _MIB: Final = 1024**2
-# Host threads of a GPU worker: the scheduler's step, tokens in and out, copies.
-_CORES_PER_GPU: Final = 4
+# The engine of a GPU worker mostly waits for its GPU; without a limit it may take more.
+_CORES_PER_GPU: Final = 1
 
 
 def resources(template: WorkerTemplate) -> dict[str, Any]:

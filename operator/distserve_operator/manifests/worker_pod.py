@@ -10,13 +10,10 @@ from distserve_operator.manifests.model_files import ModelFiles, literal, model_
 from distserve_operator.manifests.probes import probes
 from distserve_operator.manifests.security import container_security, pod_security
 from distserve_operator.manifests.worker_template import WorkerTemplate
-from distserve_operator.observed.pods import ANNOTATION_DEVICES
+from distserve_operator.observed.pods import ANNOTATION_DEVICES, identity_labels
 from distserve_proto.contract import (
     ENV_POD_IP,
     ENV_THREADS,
-    LABEL_INSTANCE,
-    LABEL_SEGMENT,
-    LABEL_TEMPLATE_HASH,
     WORKER_DATA_PORT,
     WORKER_GRPC_PORT,
     WORKER_HTTP_PORT,
@@ -34,11 +31,8 @@ def build_worker_pod(
 ) -> dict[str, Any]:
     """The pod of one instance. A failed container restarts in place; a failed pod is replaced by the next attempt."""
     name = names.worker_pod(deployment.name, template.role, instance, _SEGMENT, template.hash, attempt)
-    labels = role_labels(deployment, template.role) | {
-        LABEL_INSTANCE: str(instance),
-        LABEL_SEGMENT: str(_SEGMENT),
-        LABEL_TEMPLATE_HASH: template.hash,
-    }
+    identity = names.PodIdentity(template.role, instance, _SEGMENT, template.hash, attempt)
+    labels = role_labels(deployment, template.role) | identity_labels(identity)
     metadata = object_metadata(deployment, name, labels)
     metadata["annotations"] = {ANNOTATION_DEVICES: str(template.devices)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(deployment, template)}

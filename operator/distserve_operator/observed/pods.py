@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from distserve_operator.names import attempt_of
+from distserve_operator.names import PodIdentity, identity_of
 from distserve_operator.observed.metadata import parse_time
 from distserve_operator.observed.problems import Problem, find_problem
-from distserve_proto.contract import LABEL_INSTANCE, LABEL_ROLE, LABEL_TEMPLATE_HASH
+from distserve_proto.contract import LABEL_INSTANCE, LABEL_ROLE, LABEL_SEGMENT, LABEL_TEMPLATE_HASH
 
 ANNOTATION_DEVICES: Final = "distserve.io/devices"
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
@@ -18,16 +18,14 @@ _ENDED: Final = frozenset({"Failed", "Succeeded"})
 class WorkerPod:
     """A pod that this deployment controls.
 
-    `role` is the label's text and `instance` may be missing: we own it whatever it is labelled. `deadline` is when a
-    pod that is being deleted ought to be gone.
+    `identity` is None when we did not give it its name. `labelled` says whether its labels are still those of its
+    identity. `deadline` is when a pod that is being deleted ought to be gone.
     """
 
     name: str
     uid: str
-    role: str
-    instance: int | None
-    template_hash: str
-    attempt: int
+    identity: PodIdentity | None
+    labelled: bool
     devices: int
     ready: bool
     ended: bool
@@ -35,6 +33,26 @@ class WorkerPod:
     ended_at: datetime | None
     deadline: datetime | None
     problem: Problem | None
+
+    @property
+    def role(self) -> str:
+        """The role in its name."""
+        return "" if self.identity is None else self.identity.role
+
+    @property
+    def template_hash(self) -> str:
+        """The template in its name."""
+        return "" if self.identity is None else self.identity.template_hash
+
+    @property
+    def attempt(self) -> int:
+        """The attempt in its name."""
+        return 0 if self.identity is None else self.identity.attempt
+
+    @property
+    def instance(self) -> int | None:
+        """The instance in its name."""
+        return None if self.identity is None else self.identity.instance
 
     @property
     def terminating(self) -> bool:
@@ -50,17 +68,15 @@ class WorkerPod:
 def parse_pod(body: Mapping[str, Any]) -> WorkerPod:
     """The view of a pod that the API delivered."""
     metadata, status = body["metadata"], body.get("status") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    annotations, identity = metadata.get("annotations") or {}, identity_of(metadata["name"])
     deletion, created = metadata.get("deletionTimestamp"), parse_time(metadata["creationTimestamp"])
     ended = status.get("phase") in _ENDED
     alive = not ended and deletion is None
     return WorkerPod(
         name=metadata["name"],
         uid=metadata["uid"],
-        role=labels.get(LABEL_ROLE, ""),
-        instance=_number(labels.get(LABEL_INSTANCE)),
-        template_hash=labels.get(LABEL_TEMPLATE_HASH, ""),
-        attempt=attempt_of(metadata["name"]),
+        identity=identity,
+        labelled=identity is not None and identity_labels(identity).items() <= (metadata.get("labels") or {}).items(),
         devices=_number(annotations.get(ANNOTATION_DEVICES)) or 1,
         ready=alive and _is_ready(status),
         ended=ended,
@@ -69,6 +85,16 @@ def parse_pod(body: Mapping[str, Any]) -> WorkerPod:
         deadline=parse_time(deletion) if deletion else None,
         problem=find_problem(status),
     )
+
+
+def identity_labels(identity: PodIdentity) -> dict[str, str]:
+    """The labels by which others find a worker pod."""
+    return {
+        LABEL_ROLE: identity.role,
+        LABEL_INSTANCE: str(identity.instance),
+        LABEL_SEGMENT: str(identity.segment),
+        LABEL_TEMPLATE_HASH: identity.template_hash,
+    }
 
 
 def _number(text: str | None) -> int | None:

@@ -13,6 +13,8 @@ _IMAGE_REASONS: Final = frozenset(
 _CREATE_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _MISSING_CLAIM: Final = re.compile(r'persistentvolumeclaim "[^"]+" not found', re.IGNORECASE)
 _CAMEL_CASE: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+# A restart ends in the same way until somebody changes the spec, the model or the node.
+_PERMANENT: Final = frozenset(ExitReason) - {ExitReason.ENGINE_FAILED}
 _EXIT_MESSAGE: Final = re.compile(rf"({'|'.join(ExitReason)}): (.*)", re.DOTALL)
 
 
@@ -44,7 +46,7 @@ def _exit_reason(status: Status) -> Problem | None:
     for container in _unready(status):
         found = _EXIT_MESSAGE.fullmatch(_last_end(container).get("message") or "")
         if found:
-            return Problem(found[1], found[2].strip(), permanent=True)
+            return Problem(found[1], found[2].strip(), permanent=found[1] in _PERMANENT)
     return None
 
 

@@ -1,5 +1,6 @@
 """What a pass may do to the cluster; `why` is for the log and the event."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distserve_operator.manifests.child import DesiredChild
@@ -26,6 +27,16 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class RelabelPod:
+    """Give a worker pod the labels of its identity again."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyChild:
     """Create or correct an object; `uid` is of the one that was seen, None when none was."""
 
@@ -44,4 +55,4 @@ class DeleteChild:
     why: str
 
 
-Action = CreatePod | DeletePod | ApplyChild | DeleteChild
+Action = CreatePod | DeletePod | RelabelPod | ApplyChild | DeleteChild

@@ -10,7 +10,8 @@ from distserve_operator.conditions.placement import placement_verdict
 from distserve_operator.manifests.children import desired_children
 from distserve_operator.manifests.worker_template import WorkerTemplate, worker_template
 from distserve_operator.observed.fleet import Fleet
-from distserve_operator.plan.actions import Action
+from distserve_operator.observed.pods import identity_labels
+from distserve_operator.plan.actions import Action, RelabelPod
 from distserve_operator.plan.children import name_conflicts, plan_children
 from distserve_operator.plan.draft import Draft, begin
 from distserve_operator.plan.roles import DesiredRole, mend, roll
@@ -36,13 +37,22 @@ def make_plan(deployment: DistServeDeployment, settings: WorkloadSettings, fleet
     draft = begin(fleet.pods, deployment.cluster.max_devices, now)
     for pod in fleet.pods:
         if pod.role not in WORKER_ROLES and not pod.terminating:
-            draft.delete(pod, "its role does not exist")
+            draft.delete(pod, "the operator has not made it")
     _plan_roles([_desired(worker_template(deployment, role, settings)) for role in WORKER_ROLES], fleet, draft)
     return Plan(
-        actions=(*plan_children(children, fleet), *draft.actions),
+        actions=(*plan_children(children, fleet), *_relabel(fleet), *draft.actions),
         conflicts=tuple(name_conflicts(deployment, children, fleet)),
         wake_at=draft.wake_at,
     )
+
+
+def _relabel(fleet: Fleet) -> list[RelabelPod]:
+    """Gateways find pods by their labels (B31: what others did to our fields is undone)."""
+    return [
+        RelabelPod(pod.name, pod.uid, identity_labels(pod.identity), "somebody changed its labels")
+        for pod in fleet.pods
+        if pod.identity is not None and not pod.labelled and not pod.terminating
+    ]
 
 
 def _plan_roles(roles: list[DesiredRole], fleet: Fleet, draft: Draft) -> None:

@@ -51,9 +51,7 @@ def redundant(pods: Iterable[WorkerPod], slots: tuple[Slot, ...]) -> Iterator[tu
             continue
         if pod.ended:
             yield pod, "it ended and has been replaced"
-        elif pod.instance is None:
-            yield pod, "it belongs to no instance"
-        elif pod.instance < len(slots):
+        elif pod.instance is not None and pod.instance < len(slots):
             yield pod, "another pod serves the same instance"
 
 

@@ -10,7 +10,7 @@ from distserve_operator.cluster.writing import ClusterWriter
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.manifests.worker_pod import build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
-from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeleteChild, DeletePod
+from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeleteChild, DeletePod, RelabelPod
 from distserve_operator.plan.children import conflict
 from distserve_proto.contract import Role
 
@@ -43,11 +43,13 @@ class Actor:
         return done, failures
 
     async def _perform(self, deployment: DistServeDeployment, action: Action) -> None:
-        log.info("%s/%s: %s", deployment.namespace, deployment.name, describe(action))
+        log.info("%s/%s: %s %s", deployment.namespace, deployment.name, verb(action), describe(action))
         match action:
             case CreatePod(role, instance, attempt):
                 template = worker_template(deployment, role, self._settings)
                 await self._writer.create_pod(deployment, build_worker_pod(deployment, template, instance, attempt))
+            case RelabelPod(name, uid, labels):
+                await self._writer.relabel_pod(deployment, name, uid, labels)
             case DeletePod(name, uid):
                 await self._writer.delete_pod(deployment, name, uid)
             case ApplyChild(child, uid):
@@ -57,24 +59,37 @@ class Actor:
 
 
 def describe(action: Action) -> str:
-    """An action in words."""
+    """What an action is about, and why."""
     match action:
         case CreatePod(role, instance, attempt, why):
-            return f"create {role} instance {instance}, attempt {attempt}: {why}"
-        case DeletePod(name, _, why):
-            return f"delete pod {name}: {why}"
+            return f"{role} instance {instance}, attempt {attempt}: {why}"
+        case DeletePod(name, _, why) | RelabelPod(name, _, _, why):
+            return f"pod {name}: {why}"
         case ApplyChild(child, _, why):
-            return f"apply {child.kind} {child.name}: {why}"
+            return f"{child.kind} {child.name}: {why}"
         case DeleteChild(kind, name, _, why):
-            return f"delete {kind} {name}: {why}"
+            return f"{kind} {name}: {why}"
+
+
+def verb(action: Action) -> str:
+    """What an action does."""
+    match action:
+        case CreatePod():
+            return "create"
+        case ApplyChild():
+            return "apply"
+        case RelabelPod():
+            return "relabel"
+        case DeletePod() | DeleteChild():
+            return "delete"
 
 
 def _refused(action: Action, error: ApiRefusedError) -> Failure:
-    text = f"the API server refused to {describe(action)}: {error.reason}: {error}"
+    text = f"the API server refused to {verb(action)} {describe(action)}: {error.reason}: {error}"
     match action:
         case CreatePod(role):
             return Failure(role, "PodRefused", text)
-        case DeletePod():
+        case DeletePod() | RelabelPod():
             return Failure(None, "PodRefused", text)
         case ApplyChild() | DeleteChild():
             return Failure(Role.GATEWAY, "ObjectRefused", text)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from distserve_operator.cluster.eventing import Happening
 from distserve_operator.conditions.condition import ConditionType, State
-from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeletePod
+from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeletePod, RelabelPod
 from distserve_operator.reconciling.acting import describe
 
 # Reasons that a condition passes through while all is well.
@@ -53,6 +53,8 @@ def _reason(action: Action) -> str:
             return "PodCreated"
         case DeletePod():
             return "PodDeleted"
+        case RelabelPod():
+            return "PodRelabelled"
         case ApplyChild():
             return "ObjectApplied"
         case _:

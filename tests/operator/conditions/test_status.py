@@ -1,0 +1,114 @@
+"""Every status that can be produced fits the schema of the custom resource."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from distserve_testing.deployments import SAMPLES, SETTINGS, deployment, resource
+from distserve_testing.kubernetes_world import START, World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.conditions.failure import Failure
+from distserve_operator.conditions.situation import RoleSituation, Situation
+from distserve_operator.conditions.status import status_of, status_of_invalid_spec
+from distserve_operator.manifests.worker_template import worker_template
+from distserve_operator.observed.fleet import Fleet
+from distserve_operator.observed.gateway import GatewayState
+from distserve_operator.observed.problems import Problem
+from distserve_proto.contract import Role
+
+Check = Callable[[dict[str, Any]], None]
+SMALL = st.integers(0, 3)
+REASONS = st.sampled_from(["ModelNotFound", "Unschedulable", "PodRefused", "NameConflict", "Evicted"])
+
+gateways = st.none() | st.builds(GatewayState, replicas=SMALL, ready=SMALL, updated=SMALL, current=st.booleans())
+problems = st.none() | st.builds(Problem, reason=REASONS, message=st.text(max_size=3000), permanent=st.booleans())
+failures = st.lists(
+    st.builds(
+        Failure,
+        role=st.sampled_from([None, *Role]),
+        reason=REASONS,
+        message=st.text(max_size=20),
+        permanent=st.booleans(),
+    ),
+    max_size=2,
+)
+fleets = st.tuples(SMALL, SMALL, SMALL, st.integers(1, 2)).map(
+    lambda n: deployment(prefill=n[0] + 1, decode=n[1] + 1, max_devices=n[0] + n[1] + n[2] + 1, generation=n[3])
+)
+
+
+def situation_of(world: World, fleet: Fleet, failed: list[Failure]) -> Situation:
+    def role(name: Role) -> RoleSituation:
+        template = worker_template(world.deployment, name, world.settings)
+        mine = tuple(failure for failure in failed if failure.role in {name, None})
+        return RoleSituation(name, template.shape, template.hash, 9, fleet.of_role(name), mine)
+
+    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), fleet, tuple(failed))
+
+
+@given(fleets, gateways, problems, problems, failures, st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=150)
+def test_every_status_fits_the_schema(
+    check_schema: Check,
+    wanted: DistServeDeployment,
+    gateway: GatewayState | None,
+    pod_problem: Problem | None,
+    gateway_problem: Problem | None,
+    failed: list[Failure],
+    choose: random.Random,
+) -> None:
+    world = World(wanted, SETTINGS)
+    for _ in range(choose.randint(0, 6)):
+        world.act(world.plan())
+        choose.choice([world.tick, world.tick])()
+        world.disturb(choose)
+    pods = tuple(replace(pod, problem=pod_problem) if not pod.ready else pod for pod in world.pods.values())
+    fleet = Fleet(pods, (), gateway, gateway_problem)
+    status = status_of(situation_of(world, fleet, failed), {}, START)
+    check_schema(resource() | {"status": status})
+    again = status_of(situation_of(world, fleet, failed), status, START.replace(year=2027))
+    assert again == status, "the same situation gives the same status, so that nothing is written"
+    types = [condition["type"] for condition in status["conditions"]]
+    assert len(types) == len(set(types)) == 7
+    assert all(condition["observedGeneration"] == wanted.generation for condition in status["conditions"])
+
+
+def test_an_invalid_spec_gets_a_status_too(check_schema: Check) -> None:
+    status = status_of_invalid_spec("spec has no field 'model'", 4, {}, START)
+    check_schema(resource() | {"status": status})
+    ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "SpecInvalid")
+    assert status["observedGeneration"] == 4
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_fits_the_schema(check_schema: Check, path: Any) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        check_schema(document)
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "field"),
+    [
+        ("model", {}, "uri"),
+        ("model", {"uri": "hf://a/b", "dtype": "INT4"}, "INT4"),
+        ("model", {"uri": "hf://a/b", "maxModelLength": 1.5}, "1.5"),
+        ("cluster", {"deviceType": "TPU", "maxDevices": 1}, "TPU"),
+        ("cluster", {"deviceType": "CPU", "maxDevices": "3"}, "3"),
+        ("cluster", {"deviceType": "CPU", "maxDevices": 1, "gpus": 3}, "gpus"),
+        ("placement", {"prefill": {"replicas": 0}}, "0"),
+        ("gateway", {"port": 70000}, "70000"),
+    ],
+)
+def test_what_does_not_fit_is_named(check_schema: Check, section: str, value: Any, field: str) -> None:
+    body = resource()
+    body["spec"][section] = value
+    with pytest.raises(jsonschema.ValidationError, match=field):
+        check_schema(body)

@@ -1,0 +1,77 @@
+"""What a pod's status says about why it does not serve."""
+
+from typing import Any
+
+import pytest
+
+from distserve_operator.observed.problems import Problem, find_problem
+
+
+def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    return container(state={"waiting": {"reason": reason, "message": message}}, **more)
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    entry = {"name": "worker", "image": "r/w:1", "ready": False, "restartCount": 0, "state": {}, **fields}
+    return {"phase": "Running", "containerStatuses": [entry]}
+
+
+def ended(message: str = "", reason: str = "Error", code: int = 1) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+def unscheduled(message: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        ({}, None),
+        ({"phase": "Pending"}, None),
+        (container(state={"running": {}}), None),
+        (container(ready=True, restartCount=3, lastState=ended("ModelNotFound: x")), None),
+        (
+            waiting(
+                "CrashLoopBackOff", "back-off", restartCount=2, lastState=ended("ModelNotFound: /models/x: no file")
+            ),
+            Problem("ModelNotFound", "/models/x: no file", permanent=True),
+        ),
+        (
+            container(state={"running": {}}, restartCount=1, lastState=ended("ModelDoesNotFit: 9 GiB of 3 GiB")),
+            Problem("ModelDoesNotFit", "9 GiB of 3 GiB", permanent=True),
+        ),
+        (
+            container(state=ended("ConfigurationInvalid: --role is missing\n")),
+            Problem("ConfigurationInvalid", "--role is missing", permanent=True),
+        ),
+        (
+            waiting("CrashLoopBackOff", restartCount=2, lastState=ended("EngineFailed: out of luck")),
+            Problem("EngineFailed", "out of luck"),
+        ),
+        (
+            waiting("ImagePullBackOff", "not found"),
+            Problem("ImagePullFailed", "r/w:1: ImagePullBackOff: not found"),
+        ),
+        (waiting("ErrImageNeverPull"), Problem("ImagePullFailed", "r/w:1: ErrImageNeverPull")),
+        (waiting("CreateContainerConfigError", "no secret"), Problem("CreateContainerConfigError", "no secret")),
+        (
+            waiting("CrashLoopBackOff", restartCount=4, lastState=ended("Traceback", code=2)),
+            Problem("Crashed", "exit code 2, 4 restarts: Traceback"),
+        ),
+        (
+            container(restartCount=1, lastState=ended(reason="OOMKilled", code=137)),
+            Problem("OutOfMemory", "the container was killed because it used more memory than its limit"),
+        ),
+        (unscheduled("0/1 nodes: 1 Insufficient cpu."), Problem("Unschedulable", "0/1 nodes: 1 Insufficient cpu.")),
+        (
+            unscheduled('persistentvolumeclaim "models" not found'),
+            Problem("VolumeClaimNotFound", 'persistentvolumeclaim "models" not found'),
+        ),
+        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, Problem("Evicted", "low on memory")),
+        ({"phase": "Failed", "reason": "not a reason"}, Problem("PodFailed", "the pod ended with phase Failed")),
+    ],
+)
+def test_the_most_telling_reason_is_found(status: dict[str, Any], problem: Problem | None) -> None:
+    assert find_problem(status) == problem

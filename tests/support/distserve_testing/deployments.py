@@ -1,0 +1,96 @@
+"""DistServeDeployments and pods as the API server would deliver them, and the schema that they must fit."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.api.parsing import parse
+from distserve_operator.api.settings import WorkloadSettings
+
+ROOT = Path(__file__).parents[3]
+CRD = ROOT / "crds" / "distservedeployments.distserve.io.yaml"
+SAMPLES = sorted((ROOT / "docs" / "samples").glob("*.yaml"))
+UID = "11111111-2222-3333-4444-555555555555"
+
+SETTINGS = WorkloadSettings(
+    worker_image="distserve/worker:dev",
+    gateway_image="distserve/gateway:dev",
+    image_pull_policy="IfNotPresent",
+    image_pull_secrets=(),
+    gateway_cluster_role="distserve-gateway",
+)
+
+
+def resource(
+    name: str = "chat",
+    *,
+    uri: str = "pvc://models/smollm2.gguf",
+    prefill: int = 1,
+    decode: int = 1,
+    max_devices: int = 2,
+    generation: int = 1,
+    cluster: dict[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A resource with its defaults filled in; `cluster` adds to a CPU fleet, `spec` replaces whole sections."""
+    devices = {"deviceType": "CPU", "coresPerDevice": 1, "memoryPerDevice": "3Gi", "maxDevices": max_devices}
+    return {
+        "apiVersion": "distserve.io/v1alpha1",
+        "kind": "DistServeDeployment",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": UID,
+            "generation": generation,
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "model": {"uri": uri, "dtype": "FP32", "servedName": "smollm2", "maxModelLength": 2048},
+            "cluster": devices | (cluster or {}),
+            "placement": {
+                "type": "Manual",
+                "prefill": {"tp": 1, "pp": 1, "replicas": prefill},
+                "decode": {"tp": 1, "pp": 1, "replicas": decode},
+            },
+            "gateway": {"replicas": 1, "port": 8000},
+        }
+        | spec,
+    }
+
+
+def deployment(name: str = "chat", **options: Any) -> DistServeDeployment:
+    """The typed view of `resource`."""
+    return parse(resource(name, **options))
+
+
+def gpu_resource(name: str = "chat", device_type: str = "H100-80GB", **options: Any) -> dict[str, Any]:
+    """A resource on a GPU fleet."""
+    body = resource(name, **options)
+    cluster = body["spec"]["cluster"]
+    del cluster["coresPerDevice"]
+    cluster["deviceType"] = device_type
+    return body
+
+
+def strict_schema() -> dict[str, Any]:
+    """The resource's schema, in which a field that it does not know is an error."""
+    crd = yaml.safe_load(CRD.read_text())
+    schema = copy.deepcopy(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    _close(schema)
+    schema["properties"]["metadata"] = {"type": "object"}
+    return dict(schema)
+
+
+def _close(node: Any) -> None:
+    if not isinstance(node, dict):
+        return
+    if "properties" in node:
+        node["additionalProperties"] = False
+        for child in node["properties"].values():
+            _close(child)
+    if "items" in node:
+        _close(node["items"])

@@ -86,6 +86,8 @@ func controllerManager(state layout.State) []string {
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--cert-dir=" + state.PKI("generated"),
 		"--leader-elect=false",
+		// At the start every controller asks for its own credentials; the default rate makes them queue for seconds.
+		"--kube-api-qps=200", "--kube-api-burst=400",
 		"--use-service-account-credentials=true",
 		"--root-ca-file=" + state.PKI("ca.crt"),
 		"--service-account-private-key-file=" + state.PKI("service-account.key"),

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,10 @@ type Entry struct {
 	Terminal   bool     `json:"terminal"`
 }
 
-const notStarted = 126
+const (
+	notStarted  = 126
+	outputGrace = 2 * time.Second
+)
 
 // Command prepares a helper process that runs the entry; its standard streams are the caller's to set.
 func (e Entry) Command() (*exec.Cmd, error) {
@@ -34,6 +38,8 @@ func (e Entry) Command() (*exec.Cmd, error) {
 		return nil, err
 	}
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// A process that the program leaves behind may hold its output open for ever.
+	command.WaitDelay = outputGrace
 	return command, nil
 }
 

@@ -34,7 +34,7 @@ func (r *Runtime) CreateContainer(_ context.Context, sandboxID string, config *r
 		ID: id, SandboxID: sandboxID, Config: config, Image: config.Image.Image, CreatedAt: time.Now(),
 		dir: filepath.Join(r.node.Containers(), id),
 	}
-	spec, err := r.specify(pod, config, podConfig, image)
+	spec, err := r.specify(pod, config, podConfig.LogDirectory, image)
 	if err != nil {
 		return "", err
 	}
@@ -55,36 +55,59 @@ func (r *Runtime) write(created *record, spec container.Spec, pod *sandbox) erro
 	return created.save(pod.Config.Metadata)
 }
 
-func (r *Runtime) specify(pod *sandbox, config *runtimeapi.ContainerConfig, podConfig *runtimeapi.PodSandboxConfig, image Image) (container.Spec, error) {
+func (r *Runtime) specify(pod *sandbox, config *runtimeapi.ContainerConfig, logFolder string, image Image) (container.Spec, error) {
 	args := slices.Concat(commandOf(config, image), config.Args)
 	if len(args) == 0 {
 		return container.Spec{}, fmt.Errorf("image %q has no entry point and the container no command", config.Image.Image)
 	}
-	spec := container.Spec{
+	return container.Spec{
 		Args:       args,
 		Env:        environment(image, config, pod),
 		WorkingDir: firstOf(config.WorkingDir, image.WorkingDir, "/"),
+		Mounts:     volumes(config.Mounts),
+		Devices:    devices(config.Devices),
 		Files:      []container.Mount{{Source: pod.resolvConf(), Target: "/etc/resolv.conf", ReadOnly: true}},
+		HostPaths:  hostPaths(image.Paths),
 		Hidden:     []string{r.stateDir},
 		SharedMem:  pod.sharedMemory(),
-		Namespaces: []string{pod.namespaces().IPC(), pod.namespaces().UTS()},
-		LogPath:    filepath.Join(podConfig.LogDirectory, config.LogPath),
-	}
+		Namespaces: namespaces(pod),
+		LogPath:    filepath.Join(logFolder, config.LogPath),
+	}, nil
+}
+
+func namespaces(pod *sandbox) []string {
+	paths := []string{pod.namespaces().IPC(), pod.namespaces().UTS()}
 	if !pod.hostNetwork() {
-		spec.Namespaces = append(spec.Namespaces, pod.namespaces().Net())
+		paths = append(paths, pod.namespaces().Net())
 	}
-	for _, path := range image.Paths {
+	return paths
+}
+
+func volumes(wanted []*runtimeapi.Mount) []container.Mount {
+	mounts := make([]container.Mount, 0, len(wanted))
+	for _, mount := range wanted {
+		mounts = append(mounts, container.Mount{Source: mount.HostPath, Target: mount.ContainerPath, ReadOnly: mount.Readonly})
+	}
+	return mounts
+}
+
+func devices(wanted []*runtimeapi.Device) []string {
+	paths := make([]string, 0, len(wanted))
+	for _, device := range wanted {
+		paths = append(paths, device.HostPath)
+	}
+	return paths
+}
+
+// hostPaths keeps those that a private folder would cover; the others are seen anyway.
+func hostPaths(paths []string) []container.Mount {
+	var mounts []container.Mount
+	for _, path := range paths {
 		if belowPrivate(path) {
-			spec.HostPaths = append(spec.HostPaths, container.Mount{Source: path, Target: path, ReadOnly: true})
+			mounts = append(mounts, container.Mount{Source: path, Target: path, ReadOnly: true})
 		}
 	}
-	for _, mount := range config.Mounts {
-		spec.Mounts = append(spec.Mounts, container.Mount{Source: mount.HostPath, Target: mount.ContainerPath, ReadOnly: mount.Readonly})
-	}
-	for _, device := range config.Devices {
-		spec.Devices = append(spec.Devices, device.HostPath)
-	}
-	return spec, nil
+	return mounts
 }
 
 func commandOf(config *runtimeapi.ContainerConfig, image Image) []string {

@@ -116,6 +116,10 @@ func run(ctx context.Context, process *exec.Cmd) error {
 }
 
 func exitError(err error) error {
+	if errors.Is(err, exec.ErrWaitDelay) {
+		// The program itself ended well.
+		return nil
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}

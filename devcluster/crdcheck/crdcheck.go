@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
@@ -138,10 +139,14 @@ func decode(path string) ([]document, error) {
 	var documents []document
 	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
 	for {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
+		// Read as the API server reads it: whole numbers stay integers, which CEL rules depend on.
+		raw, object := &runtime.RawExtension{}, &unstructured.Unstructured{}
+		err := decoder.Decode(raw)
 		if errors.Is(err, io.EOF) {
 			return documents, nil
+		}
+		if err == nil && len(raw.Raw) > 0 {
+			err = json.Unmarshal(raw.Raw, &object.Object)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)

@@ -39,14 +39,18 @@ func (machine) GetRequestedContainersInfo(string, cadvisorapiv2.RequestOptions) 
 	return map[string]*cadvisorapi.ContainerInfo{}, nil
 }
 
-// MachineInfo is the size of the computer.
+// Cores that the node has beside the computer's own: pods ask for more than they use at the same time, and nothing enforces
+// their limits here.
+const sharedCores = 8
+
+// MachineInfo is the size of the computer, with cores that are used twice.
 func (m machine) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 	memory, err := memoryBytes()
 	if err != nil {
 		return nil, err
 	}
 	return &cadvisorapi.MachineInfo{
-		Timestamp: time.Now(), NumCores: runtime.NumCPU(), MemoryCapacity: memory,
+		Timestamp: time.Now(), NumCores: runtime.NumCPU() + sharedCores, MemoryCapacity: memory,
 		MachineID: m.node.Name(), SystemUUID: m.node.Name(), BootID: firstLine("/proc/sys/kernel/random/boot_id"),
 	}, nil
 }

@@ -15,6 +15,7 @@ class Arguments:
     workloads: WorkloadSettings
     health_port: int
     log_level: str
+    check: bool
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
@@ -31,6 +32,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
         ),
         health_port=found.health_port,
         log_level=found.log_level,
+        check=found.check,
     )
 
 
@@ -54,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gateway-cluster-role", default="distserve-gateway", help="ClusterRole that gateways are bound to")
     add("--health-port", type=_port, default=8080, help="of /healthz and /readyz")
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="least level that is logged")
+    add("--check", action="store_true", help="only say whether the custom resource and all rights are there")
     return parser
 
 

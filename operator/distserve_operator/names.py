@@ -69,8 +69,13 @@ def identity_of(pod_name: str) -> PodIdentity | None:
 
 
 def gateway(deployment: str) -> str:
-    """Name of the gateway's Deployment, Service, ServiceAccount and RoleBinding."""
+    """Name of the gateway's Deployment, ServiceAccount and RoleBinding."""
     return object_name(deployment, Role.GATEWAY)
+
+
+def service(deployment: str) -> str:
+    """Name of the Service in front of the gateway: what clients see, so the deployment's own."""
+    return object_name(deployment)
 
 
 def worker_account(deployment: str) -> str:
@@ -80,4 +85,4 @@ def worker_account(deployment: str) -> str:
 
 def endpoint(deployment: str, namespace: str, port: int) -> str:
     """Base URL of the OpenAI API for clients inside the cluster."""
-    return f"http://{gateway(deployment)}.{namespace}.svc:{port}/v1"
+    return f"http://{service(deployment)}.{namespace}.svc:{port}/v1"

@@ -21,6 +21,7 @@ deployments = st.from_regex(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 def all_names(deployment: str) -> list[str]:
     return [
         names.gateway(deployment),
+        names.service(deployment),
         names.worker_account(deployment),
         *(names.worker_pod(deployment, role, 999, 0, "0123abcd", 17) for role in (Role.PREFILL, Role.DECODE)),
     ]
@@ -59,6 +60,7 @@ def test_names_that_differ_only_in_what_is_replaced_stay_apart() -> None:
 
 def test_a_plain_name_stays_readable() -> None:
     assert names.gateway("smollm2") == "smollm2-gateway"
+    assert names.endpoint("smollm2", "default", 8000) == "http://smollm2.default.svc:8000/v1"
     pod = names.worker_pod("smollm2", Role.PREFILL, 0, 0, "0123abcd", 1)
     assert pod == "smollm2-prefill-0-0-0123abcd-1"
     assert names.label_value("llama-3.1") == "llama-3.1"

@@ -13,7 +13,7 @@ def build_gateway_service(deployment: DistServeDeployment) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": object_metadata(deployment, names.gateway(deployment.name), role_labels(deployment, Role.GATEWAY)),
+        "metadata": object_metadata(deployment, names.service(deployment.name), role_labels(deployment, Role.GATEWAY)),
         "spec": {
             "type": "ClusterIP",
             "selector": selector_labels(deployment, Role.GATEWAY),

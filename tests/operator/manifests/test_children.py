@@ -18,7 +18,7 @@ def test_a_deployment_has_accounts_a_binding_a_service_and_a_gateway() -> None:
         ("ServiceAccount", "chat-worker"),
         ("ServiceAccount", "chat-gateway"),
         ("RoleBinding", "chat-gateway"),
-        ("Service", "chat-gateway"),
+        ("Service", "chat"),
         ("Deployment", "chat-gateway"),
     ]
     assert {kind for kind, _ in children_of()} == set(KINDS)
@@ -46,7 +46,7 @@ def test_only_the_gateway_gets_a_token_and_only_by_the_charts_role() -> None:
 
 def test_the_service_finds_the_gateway_pods_and_no_worker() -> None:
     found = children_of(gateway={"replicas": 2, "port": 80})
-    service = found["Service", "chat-gateway"].manifest["spec"]
+    service = found["Service", "chat"].manifest["spec"]
     template = found["Deployment", "chat-gateway"].manifest["spec"]["template"]
     assert service["selector"].items() <= template["metadata"]["labels"].items()
     assert service["selector"]["distserve.io/role"] == "gateway"

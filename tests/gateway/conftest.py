@@ -14,6 +14,13 @@ from distserve_worker.text.tokenizer import ModelText
 
 LIMITS = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
 
+TEMPLATE = """\
+{% for m in messages %}
+{% if m.content == "refuse me" %}{{ raise_exception("no, thank you") }}{% endif %}
+{{ m.role }}: {{ m.content }}
+{% endfor %}
+assistant:"""
+
 StartWorker = Callable[..., WorkerProcess]
 StartGateway = Callable[..., GatewayProcess]
 Pair = tuple[WorkerProcess, WorkerProcess]
@@ -30,8 +37,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory, smollm2_text: ModelText
     folder = tmp_path_factory.mktemp("tiny-llama")
     write_tiny_llama(folder, vocab_size=49152, max_position_embeddings=4096)
     smollm2_text.tokenizer.backend.save(str(folder / "tokenizer.json"))
-    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
-    (folder / "chat_template.jinja").write_text(template)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
 
 

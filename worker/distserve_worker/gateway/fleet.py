@@ -5,6 +5,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable
 
+from distserve_proto.contract import Role
 from distserve_worker.gateway import routing
 from distserve_worker.gateway.routing import Candidate, Pair
 from distserve_worker.gateway.workers.attaching import Target, WorkerConnection
@@ -67,6 +68,10 @@ class Fleet:
     def usable_pairs(self) -> int:
         """Pairs that could serve a request now."""
         return routing.usable_pairs(self.candidates())
+
+    def ready(self, role: Role) -> int:
+        """Instances of a role that take requests."""
+        return sum(candidate.role is role for candidate in self.candidates())
 
     def longest_request(self) -> int | None:
         """The most tokens of one request that every usable instance can hold; None without a pair."""

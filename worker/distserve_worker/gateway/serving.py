@@ -87,7 +87,7 @@ class GatewayProcess:
 
     def _build_server(self) -> Server:
         settings = self._settings
-        metrics = Metrics(self._fleet.usable_pairs)
+        metrics = Metrics(self._fleet.usable_pairs, self._fleet.ready)
         deadlines = Deadlines(settings.deadline_base_seconds, settings.deadline_milliseconds_per_token)
         service = Service(
             model=settings.served_name,

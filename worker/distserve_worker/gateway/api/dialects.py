@@ -38,7 +38,8 @@ def _chat_tokens(body: ChatBody, text: ModelText) -> tuple[int, ...]:
     try:
         prompt = text.chat_template.render([message.for_template() for message in body.messages])
     except TemplateRefusedError as error:
-        raise invalid(f"'messages': the model's chat template refuses them: {error}", "messages") from error
+        message = f"'messages': the model's chat template refuses them: {error}"
+        raise invalid(message, "messages", "invalid_value") from error
     # the template writes BOS itself where the model wants it
     return text.tokenizer.encode(prompt, add_special_tokens=False)
 

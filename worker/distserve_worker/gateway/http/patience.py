@@ -73,9 +73,11 @@ class PatientProtocol(H11Protocol):
         self._write.stop()
 
     def on_response_complete(self) -> None:
-        """What is still buffered of a complete response must be read as well."""
+        """What is buffered of a complete response must be read in time, a next head that has begun must end in time."""
         super().on_response_complete()
         self._await_room()
+        if not self._answering and self.conn.trailing_data[0]:
+            self._head.start()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP in the form of all other errors."""

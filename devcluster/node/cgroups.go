@@ -18,7 +18,7 @@ func (d *devices) NewPodContainerManager() cm.PodContainerManager {
 
 type noCgroups struct{ cm.PodContainerManager }
 
-// GetPodCgroupConfig says that nothing is limited, where the stub would fail.
+// GetPodCgroupConfig says that there is no cgroup, where the stub would fail; of one without values the kubelet panics.
 func (noCgroups) GetPodCgroupConfig(*v1.Pod, v1.ResourceName) (*cm.ResourceConfig, error) {
-	return &cm.ResourceConfig{}, nil
+	return nil, nil
 }

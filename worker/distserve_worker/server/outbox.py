@@ -29,6 +29,8 @@ class Outbox:
 
     def flush(self, load: worker_pb2.Load) -> None:
         """Queue what was collected; without events, remember the load."""
+        if self._closed:
+            return
         self._load = load
         if self._open:
             self._append(worker_pb2.WorkerMessage(load=load, events=self._open.values()))
@@ -47,20 +49,19 @@ class Outbox:
                 message = self._queue.popleft()
                 self._sent = message.load
                 return message
-            if self._closed:
-                return None
             if self._load is not None and self._load != self._sent:
                 self._sent = self._load
                 return worker_pb2.WorkerMessage(load=self._load)
+            if self._closed:
+                return None
             self._changed.clear()
             await self._changed.wait()
 
     def _append(self, message: worker_pb2.WorkerMessage) -> None:
-        if self._closed:
-            return
         if len(self._queue) < self._limit:
             self._queue.append(message)
             return
         self._queue.clear()
+        self._load = None
         self.overflowed.set()
         self.close()

@@ -1,0 +1,123 @@
+"""Parked KV lives as long as its lease: renewed it stays, expired it is an error (B6)."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+import pytest
+from distserve_testing.gateways import Gateway
+from distserve_testing.workers import WorkerProcess
+
+from distserve_proto import kv_pb2
+from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.server.leases import Leases
+from distserve_worker.server.wire import layout_of
+from distserve_worker.transfer.interface import Fault, Source, TransferError
+from distserve_worker.transfer.tcp.pulling import TcpPulling
+
+PROMPT = list(range(3, 103))
+StartWorker = Callable[..., WorkerProcess]
+
+
+def test_a_lease_holds_until_its_end_and_not_at_it() -> None:
+    """B6."""
+    leases = Leases(10.0)
+    leases.grant("a", now=100.0)
+    assert leases.holds("a", now=109.9)
+    assert not leases.holds("a", now=110.0)
+    assert leases.expired(now=109.9) == ()
+    assert leases.expired(now=110.0) == ("a",)
+
+
+def test_renewing_begins_a_lease_anew() -> None:
+    """B6."""
+    leases = Leases(10.0)
+    leases.grant("a", now=100.0)
+    assert leases.renew("a", now=109.0)
+    assert leases.holds("a", now=118.9)
+
+
+def test_an_expired_or_ended_lease_cannot_be_renewed() -> None:
+    """B6: it was promised to nobody else, but its blocks may be somebody else's by now."""
+    leases = Leases(10.0)
+    leases.grant("late", now=100.0)
+    leases.grant("ended", now=100.0)
+    leases.end("ended")
+    leases.end("never there")
+    assert not leases.renew("late", now=110.0)
+    assert not leases.renew("ended", now=101.0)
+    assert not leases.holds("late", now=110.0)
+
+
+async def test_an_expired_lease_frees_the_blocks_and_is_an_error(start_worker: StartWorker, gateway: Gateway) -> None:
+    """B6: the handle, the renewal and a ticket that was given out before."""
+    prefill = start_worker("prefill", lease_seconds=0.5)
+    stream = gateway.attach(prefill.grpc)
+    leg = await stream.submit(PROMPT)
+    await stream.until_over(leg)
+    prefill.wait_for(kv_blocks_held=0, requests_parked=0, kv_leases_expired_total=1)
+    request = kv_pb2.RenewRequest(incarnation=leg.handle.incarnation, request_id=leg.handle.request_id)
+    for call in (gateway.pull(leg.handle), gateway.kv(prefill.grpc).Renew(request)):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call
+        assert error.value.code() is grpc.StatusCode.NOT_FOUND
+    assert leg.failed is None
+
+
+async def test_a_renewed_lease_outlives_its_length(start_worker: StartWorker, gateway: Gateway) -> None:
+    """B6: its twin, parked at the same time and not renewed, tells that the time is over."""
+    prefill = start_worker("prefill", lease_seconds=3)
+    stream = gateway.attach(prefill.grpc)
+    kept, left = await stream.submit(PROMPT), await stream.submit(PROMPT)
+    await stream.until_over(kept, left)
+    request = kv_pb2.RenewRequest(incarnation=kept.handle.incarnation, request_id=kept.handle.request_id)
+    while not prefill.metrics()["kv_leases_expired_total"]:
+        response = await gateway.kv(prefill.grpc).Renew(request)
+        assert response.lease_milliseconds == 3000
+        await asyncio.sleep(0.2)
+    assert left.parked is not None
+    assert (await gateway.pull(kept.handle)).bytes
+    assert prefill.metrics()["kv_blocks_held"] == 7
+
+
+async def test_a_kv_that_expires_while_a_reader_holds_its_ticket_stays_until_the_reader_is_done(
+    start_worker: StartWorker, gateway: Gateway
+) -> None:
+    """B6: pinned blocks are not reused; what the reader gets is its own KV, whole."""
+    prefill = start_worker("prefill", lease_seconds=2)
+    stream = gateway.attach(prefill.grpc)
+    leg = await stream.submit(PROMPT)
+    await stream.until_over(leg)
+    offer = await gateway.pull(leg.handle)
+    prefill.wait_for(kv_leases_expired_total=1)
+    assert prefill.metrics()["kv_blocks_held"] == 7
+    source = Source(offer.endpoint, offer.ticket)
+    memory = _memory(leg.handle)
+    await asyncio.to_thread(TcpPulling().begin(source, memory, float("inf")).run)
+    assert any(memory.buffers[0])
+    prefill.wait_until_empty()
+    with pytest.raises(TransferError) as error:
+        await asyncio.to_thread(TcpPulling().begin(source, memory, float("inf")).run)
+    assert error.value.fault is Fault.REFUSED
+
+
+async def test_decode_workers_that_die_leave_nothing_behind(start_worker: StartWorker, gateway: Gateway) -> None:
+    """B5, B6: sixteen KV caches wait for a decode worker that was killed; their leases free them."""
+    prefill = start_worker("prefill", lease_seconds=3)
+    doomed = start_worker("decode")
+    prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(doomed.grpc)
+    firsts = [await prefills.submit([5 + number] * 30) for number in range(16)]
+    await prefills.until_over(*firsts)
+    rests = [
+        await decodes.submit([5 + number] * 30, first.tokens, kv=first.handle) for number, first in enumerate(firsts)
+    ]
+    await decodes.until(lambda: bool(rests[0].tokens))
+    doomed.kill()
+    await decodes.until(lambda: decodes.ended is not None)
+    prefill.wait_until_empty()
+
+
+def _memory(handle: kv_pb2.KvHandle) -> KvBlocks:
+    layout = layout_of(handle.layout)
+    block_bytes = layout.layers * 2 * layout.kv_heads * layout.block_tokens * layout.head_dim * 4
+    return KvBlocks(layout, tuple(memoryview(bytearray(block_bytes)) for _ in handle.blocks))

@@ -1,0 +1,160 @@
+"""A decode worker survives whatever a prefill worker does to it, and tells the gateway that the KV is lost."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from distserve_testing.gateways import Gateway
+from distserve_testing.peers import ScriptedPeer, scripted_peer
+from distserve_testing.workers import WorkerProcess
+
+from distserve_worker.transfer.tcp.framing import HELLO_BYTES, TRAILER, Header, Status, pack_header
+
+PROMPT = [5] * 40
+BLOCK_BYTES = 3 * 2 * 12 * 16 * 64 * 4
+
+
+@pytest.fixture
+async def peer(decode: WorkerProcess, gateway: Gateway) -> AsyncIterator[ScriptedPeer]:
+    async with scripted_peer(await gateway.describe(decode.grpc)) as scripted:
+        yield scripted
+
+
+async def accepted(peer: ScriptedPeer) -> socket.socket:
+    """The data connection of the decode worker, with its hello read."""
+    sock, _ = await asyncio.to_thread(peer.listener.accept)
+    sock.settimeout(60)
+    assert len(await asyncio.to_thread(sock.recv, HELLO_BYTES, socket.MSG_WAITALL)) == HELLO_BYTES
+    return sock
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION])
+async def test_a_refused_pull_is_a_lost_kv(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer, code: grpc.StatusCode
+) -> None:
+    """B3: the gateway gets a typed failure, nothing stays held."""
+    peer.refusal = code
+    stream = gateway.attach(decode.grpc)
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    await stream.until_over(leg)
+    assert leg.failure == "KV_LOST"
+    assert leg.failed is not None
+    assert code.name in leg.failed.message
+    assert peer.pulls == 1
+
+
+async def test_too_many_readers_are_waited_for(decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer) -> None:
+    peer.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
+    stream = gateway.attach(decode.grpc)
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)), max_tokens=2)
+    await peer.until(lambda: peer.pulls >= 3)
+    peer.refusal = None
+    with await accepted(peer) as sock:
+        data = pack_header(Header(Status.READY, 3, 3 * BLOCK_BYTES)) + bytes(3 * BLOCK_BYTES) + TRAILER
+        await asyncio.to_thread(sock.sendall, data)
+        await stream.until_over(leg)
+    assert leg.finished is not None
+    await peer.until(lambda: bool(peer.released))
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (b"", "closed"),
+        (pack_header(Header(Status.REFUSED)), "refused"),
+        (pack_header(Header(Status.READY, 2, 2 * BLOCK_BYTES)), "mismatch"),
+        (pack_header(Header(Status.READY, 3, 3 * BLOCK_BYTES)) + bytes(2 * BLOCK_BYTES), "closed"),
+        (pack_header(Header(Status.READY, 3, 3 * BLOCK_BYTES)) + bytes(3 * BLOCK_BYTES), "closed"),
+    ],
+    ids=["nothing", "refused", "fewer blocks", "cut", "no trailer"],
+)
+async def test_a_transfer_that_breaks_is_a_lost_kv(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer, answer: bytes, fault: str
+) -> None:
+    """B4: decode never starts from incomplete KV."""
+    stream = gateway.attach(decode.grpc)
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    with await accepted(peer) as sock:
+        await asyncio.to_thread(sock.sendall, answer)
+    await stream.until_over(leg)
+    assert leg.failure == "KV_LOST"
+    assert leg.failed is not None
+    assert fault in leg.failed.message
+    assert not leg.tokens
+    assert not peer.released
+
+
+@pytest.mark.parametrize(("field", "value"), [("transport", "nccl"), ("nbytes", 1)])
+async def test_an_offer_of_something_else_is_a_lost_kv(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer, field: str, value: Any
+) -> None:
+    setattr(peer, field, value)
+    stream = gateway.attach(decode.grpc)
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    await stream.until_over(leg)
+    assert leg.failure == "KV_LOST"
+
+
+async def test_a_cancelled_pull_ends_although_the_sender_stands_still(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B5: in the middle of the data, on the reading side."""
+    stream = gateway.attach(decode.grpc)
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    with await accepted(peer) as sock:
+        await asyncio.to_thread(sock.sendall, pack_header(Header(Status.READY, 3, 3 * BLOCK_BYTES)) + bytes(1000))
+        assert decode.metrics()["kv_blocks_held"] > 0
+        await stream.cancel(leg)
+        decode.wait_until_empty()
+    assert not leg.over
+
+
+async def test_decode_goes_on_while_a_pull_stands_still(
+    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
+    slow = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)), max_tokens=10)
+    with await accepted(peer):
+        first = await prefills.submit(PROMPT, max_tokens=20)
+        await prefills.until_over(first)
+        rest = await stream.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=20)
+        await stream.until_over(rest)
+        assert len(rest.tokens) == 19
+        assert not slow.over
+        await stream.cancel(slow)
+
+
+async def test_a_lease_is_renewed_while_the_leg_waits_for_room(
+    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B6: a lease of 0.3 s is kept alive; when it cannot be renewed any more the KV is lost at once."""
+    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
+    first = await prefills.submit(PROMPT)
+    await prefills.until_over(first)
+    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
+    await stream.until(lambda: bool(running.tokens))
+    peer.lease_milliseconds = 300
+    waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    await peer.until(lambda: peer.renewals >= 4)
+    assert not waiting.over
+    assert not peer.pulls
+    peer.renew_refusal = grpc.StatusCode.NOT_FOUND
+    await stream.until_over(waiting)
+    assert waiting.failure == "KV_LOST"
+    assert not running.over
+    await stream.cancel(running)
+
+
+async def test_a_prefill_worker_that_is_not_there_is_a_lost_kv(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B3."""
+    stream = gateway.attach(decode.grpc)
+    port = peer.listener.getsockname()[1]
+    peer.listener.close()
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT), address=f"127.0.0.1:{port}"))
+    await stream.until_over(leg)
+    assert leg.failure == "KV_LOST"

@@ -85,11 +85,10 @@ class PodWatch:
 
     async def _call(self, api: client.CoreV1Api, seconds: float, options: dict[str, Any]) -> aiohttp.ClientResponse:
         """One request for the pods; the answer is read raw, no model of ours needs all of a pod."""
-        response: aiohttp.ClientResponse = await api.list_namespaced_pod(
+        response: aiohttp.ClientResponse = await api.list_namespaced_pod_without_preload_content(
             self.namespace,
             label_selector=selector(self.deployment),
-            _preload_content=False,
-            _request_timeout=seconds,
+            _request_timeout=float(seconds),
             **options,
         )
         if response.status != 200:

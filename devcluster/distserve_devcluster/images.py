@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ def python_image(*arguments: str) -> Image:
 
 
 def default_images() -> dict[str, Image]:
-    """The product's images, each run from the environment that this process runs in."""
+    """The product's images under their released names, each run from the environment that this process runs in."""
+    tag = version("distserve")
     return {
-        "distserve/operator:dev": python_image("-m", "distserve_operator"),
-        "distserve/gateway:dev": python_image("-m", "distserve_worker.gateway"),
-        "distserve/worker:dev": python_image("-m", "distserve_worker.server"),
+        f"distserve/operator:{tag}": python_image("-m", "distserve_operator"),
+        f"distserve/gateway:{tag}": python_image("-m", "distserve_worker.gateway"),
+        f"distserve/worker:{tag}": python_image("-m", "distserve_worker.server"),
     }

@@ -30,7 +30,7 @@ def cluster(spec: ClusterSpec) -> Iterator[Cluster]:
     fetch_weights(print)
     try:
         cluster = up(spec, print)
-        chart = ["upgrade", "--install", "distserve", str(ROOT / "helm/distserve"), "--set", "image.tag=dev"]
+        chart = ["upgrade", "--install", "distserve", str(ROOT / "helm/distserve")]
         where = ["--namespace", "distserve-system", "--create-namespace", "--wait", "--timeout", "120s"]
         command = [str(cluster.helm), "--kubeconfig", str(cluster.kubeconfig), *chart, *where]
         subprocess.run(command, check=True, timeout=180, stdout=subprocess.DEVNULL)

@@ -70,8 +70,6 @@ def _install(commands: ClusterCommands) -> None:
         "--namespace",
         SYSTEM_NAMESPACE,
         "--create-namespace",
-        "--set",
-        "image.tag=dev",
         "--wait",
         "--timeout",
         "120s",

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from distserve_testing.engines import EngineMaker, copy_kv, generate, prefilled, steps
 from distserve_testing.models import TinyLlama
@@ -174,6 +175,18 @@ def test_a_request_whose_kv_is_not_finite_fails_alone(make_engine: EngineMaker, 
     outcome = [happening.token for happening in (*happenings, *steps(decode)) if isinstance(happening, Token)]
     assert outcome == tiny.greedy(PROMPT, 4)[1:]
     assert decode.load().free_blocks == 4
+
+
+def test_blocks_of_a_request_that_failed_do_not_spoil_the_next_one(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    prefill, decode = make_engine("prefill"), make_engine("decode", blocks=2)
+    decode.admit(_work("ill", max_tokens=4))
+    decode.step()
+    for buffer in decode.import_target("ill").buffers:
+        buffer[:] = np.full(buffer.nbytes // 4, np.nan, np.float32).tobytes()
+    decode.imported("ill")
+    assert isinstance(decode.step()[0], Dropped)
+    work = Work("next", PROMPT[:10], max_tokens=12)
+    assert generate(prefill, decode, [work]) == {"next": tiny.greedy(PROMPT[:10], 12)}
 
 
 def test_a_decode_leg_needs_the_first_token(make_engine: EngineMaker) -> None:

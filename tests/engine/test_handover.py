@@ -47,6 +47,15 @@ def test_a_request_that_moves_to_another_pair_goes_on_at_the_next_token(
         assert generate(make_engine("prefill"), make_engine("decode"), [resumed])["r"] == whole
 
 
+def test_engines_in_half_precision_hand_over_too(make_engine: EngineMaker) -> None:
+    prefill, decode = make_engine("prefill", dtype="BF16"), make_engine("decode", dtype="BF16")
+    works = [Work(str(number), prompt, max_tokens=20) for number, prompt in enumerate(PROMPTS)]
+    outputs = generate(prefill, decode, works)
+    assert {len(output) for output in outputs.values()} == {20}
+    for engine in (prefill, decode):
+        assert engine.load().free_blocks == engine.load().total_blocks
+
+
 def test_a_handle_of_another_request_is_refused(make_engine: EngineMaker) -> None:
     """B7."""
     prefill, decode = make_engine("prefill"), make_engine("decode")

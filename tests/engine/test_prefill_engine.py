@@ -1,12 +1,19 @@
 """The prefill engine: first tokens, parked KV, and what is left after each way of ending."""
 
+import math
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from distserve_testing.engines import EngineMaker, prefilled, steps
 from distserve_testing.models import TinyLlama
+from safetensors.torch import load_file, save_file
 
+from distserve_worker.engine.building import EngineConfig, build_engine
 from distserve_worker.engine.interface import (
     BlockRef,
+    Dropped,
     FinishReason,
     Load,
     Parked,
@@ -135,6 +142,23 @@ def test_the_unused_end_of_the_last_block_holds_nothing_of_its_earlier_owner(mak
     tokens = np.frombuffer(buffer, np.float32).reshape(3 * 2 * 2, 16, 8)
     assert tokens[:, :3].all()
     assert not tokens[:, 3:].any()
+
+
+def test_a_prompt_whose_logits_are_not_finite_fails_alone(tiny: TinyLlama, tmp_path: Path) -> None:
+    shutil.copytree(tiny.folder, tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.embed_tokens.weight"][200] = math.nan
+    save_file(weights, tmp_path / "model.safetensors")
+    engine = build_engine(EngineConfig("prefill", tmp_path, 1_000_000))
+    for request_id, last in [("well", 7), ("ill", 200), ("fine", 8)]:
+        engine.admit(Work(request_id, (*PROMPT, last)))
+    happenings = list(steps(engine))
+    assert [happening.request_id for happening in happenings if isinstance(happening, Parked)] == ["well", "fine"]
+    assert [happening for happening in happenings if isinstance(happening, Dropped)] == [
+        Dropped("ill", "the model's logits are not finite (NaN or infinity)")
+    ]
+    assert engine.load().parked == 2
+    assert Token("well", tiny.greedy((*PROMPT, 7), 1)[0]) in happenings
 
 
 def test_a_request_can_be_cancelled_while_it_waits_and_while_it_is_parked(make_engine: EngineMaker) -> None:

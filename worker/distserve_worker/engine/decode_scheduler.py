@@ -71,6 +71,7 @@ class DecodeScheduler:
 
     def imported(self, request_id: str) -> None:
         """The KV of a reserved request is complete."""
+        assert request_id in self._reserved, f"{request_id} is not reserved"
         self._reserved[request_id] = True
 
     def can_run(self) -> bool:

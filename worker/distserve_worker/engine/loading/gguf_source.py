@@ -51,7 +51,8 @@ class GgufSource:
             values = gguf.quants.dequantize(raw.reshape(gguf.quant_shape_to_byte_shape(stored.shape, kind)), kind)
         except (NotImplementedError, ValueError) as error:
             raise ModelInvalid(f"{stored.path}: tensor {name}: cannot undo {stored.dtype} ({error})") from error
-        tensor = torch.from_numpy(np.array(values, dtype=np.float32).reshape(stored.shape))
+        # what was stored in FP32 is still a read-only view of the file
+        tensor = torch.from_numpy(np.require(values, np.float32, "W").reshape(stored.shape))
         heads = self._heads.get(name.split(".")[-2])
         return tensor if heads is None else _halves_apart(tensor, heads)
 

@@ -8,16 +8,16 @@ from distserve_testing.models import TinyLlama
 
 from distserve_worker.engine.interface import Sampling, StaleBlocks, Work
 
-PROMPTS = [
-    tuple((7 * number + place) % 200 for place in range(length)) for number, length in enumerate((1, 15, 16, 50))
-]
+PROMPTS = [tuple(range(3 * length, 4 * length)) for length in (1, 15, 16, 50)]
+LONG = tuple(place % 190 for place in range(230))  # many times the others' lengths
 
 
 def test_greedy_text_equals_that_of_one_process(make_engine: EngineMaker, tiny: TinyLlama) -> None:
     """B14, for equal layouts."""
-    works = [Work(str(number), prompt, max_tokens=20) for number, prompt in enumerate(PROMPTS)]
+    prompts = [LONG, *PROMPTS]
+    works = [Work(str(number), prompt, max_tokens=20) for number, prompt in enumerate(prompts)]
     outputs = generate(make_engine("prefill"), make_engine("decode"), works)
-    assert outputs == {str(number): tiny.greedy(prompt, 20) for number, prompt in enumerate(PROMPTS)}
+    assert outputs == {str(number): tiny.greedy(prompt, 20) for number, prompt in enumerate(prompts)}
 
 
 def test_sampled_text_does_not_depend_on_the_batch(make_engine: EngineMaker) -> None:

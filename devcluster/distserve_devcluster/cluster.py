@@ -14,13 +14,17 @@ DEFAULT_GPU_PRODUCT = "NVIDIA-H100-80GB-HBM3"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A cluster to start; `gpus` per node are pretended where the machine has none."""
+    """A cluster to start; `gpus` per node are pretended where the machine has none.
+
+    One that `ends_with_starter` is for tests: it ends with the process that started it, however that happens.
+    """
 
     name: str = DEFAULT_NAME
     state_folder: Path | None = None
     gpus: int = 0
     gpu_product: str = DEFAULT_GPU_PRODUCT
     nodes: int = 1
+    ends_with_starter: bool = False
     images: Mapping[str, Image] = field(default_factory=default_images)
     models: Path = field(default_factory=models_folder)
 

@@ -33,23 +33,25 @@ class Daemon:
             time.sleep(POLL_SECONDS)
 
 
-def spawn(program: Path, arguments: list[str], log: Path) -> Daemon:
-    """Start `program` with both outputs in `log`."""
-    descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+def spawn(program: Path, arguments: list[str], log: Path, *, ends_with_us: bool = False) -> Daemon:
+    """Start `program` with both outputs in `log`.
+
+    With `ends_with_us` its standard input is a pipe that ends when this process does, however that happens.
+    """
+    output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # The pipe's other end is left open for as long as this process lives.
+    source = os.pipe()[0] if ends_with_us else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pid = os.posix_spawn(
             program,
             [program.name, *arguments],
             os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate((nothing, descriptor, descriptor))
-            ],
+            file_actions=[(os.POSIX_SPAWN_DUP2, each, target) for target, each in enumerate((source, output, output))],
             setsid=True,
         )
     finally:
-        os.close(descriptor)
-        os.close(nothing)
+        os.close(output)
+        os.close(source)
     return Daemon(pid)
 
 

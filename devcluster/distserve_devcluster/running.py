@@ -147,7 +147,9 @@ def _require_same(spec: ClusterSpec) -> None:
 def _start(spec: ClusterSpec, programs: Programs) -> Cluster:
     for log in spec.state.logs.glob("*.log"):
         log.unlink()
-    process = spawn(programs.devcluster, _arguments(spec), spec.state.supervisor_log)
+    process = spawn(
+        programs.devcluster, _arguments(spec), spec.state.supervisor_log, ends_with_us=spec.ends_with_starter
+    )
     try:
         return _wait_until_ready(spec.state, programs, process)
     except BaseException:
@@ -163,6 +165,7 @@ def _arguments(spec: ClusterSpec) -> list[str]:
         "nodes": spec.nodes,
         "gpus": spec.gpus,
         "gpu-product": spec.gpu_product,
+        "end-with-input": str(spec.ends_with_starter).lower(),
     }
     return ["supervise", *(f"--{key}={value}" for key, value in options.items())]
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/signal"
@@ -25,7 +26,7 @@ import (
 func Main(args []string) int {
 	// The cell is killed when the thread that started it ends, so this one stays.
 	runtime.LockOSThread()
-	spec, err := parse(args)
+	spec, endWithInput, err := parse(args)
 	if err == nil {
 		// The caller's folder may go away.
 		err = os.Chdir("/")
@@ -33,6 +34,9 @@ func Main(args []string) int {
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 		defer stop()
+		if endWithInput {
+			ctx = untilInputEnds(ctx)
+		}
 		err = supervise(ctx, spec)
 	}
 	if err != nil {
@@ -42,8 +46,17 @@ func Main(args []string) int {
 	return 0
 }
 
-func parse(args []string) (layout.Spec, error) {
-	var spec layout.Spec
+// untilInputEnds ends the context with the other end of our standard input: a cluster for tests must not outlive them.
+func untilInputEnds(ctx context.Context) context.Context {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		defer end()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	return ctx
+}
+
+func parse(args []string) (spec layout.Spec, endWithInput bool, err error) {
 	flags := flag.NewFlagSet("supervise", flag.ContinueOnError)
 	flags.StringVar(&spec.Name, "name", "demo", "the cluster's name")
 	flags.StringVar(&spec.StateDir, "state", "", "the folder that holds everything about the cluster")
@@ -51,16 +64,17 @@ func parse(args []string) (layout.Spec, error) {
 	flags.IntVar(&spec.Nodes, "nodes", 1, "how many nodes")
 	flags.IntVar(&spec.GPUs, "gpus", 0, "how many GPUs each node has or pretends to have")
 	flags.StringVar(&spec.GPUProduct, "gpu-product", "NVIDIA-H100-80GB-HBM3", "the label nvidia.com/gpu.product of nodes with GPUs")
+	flags.BoolVar(&endWithInput, "end-with-input", false, "end the cluster when standard input ends")
 	if err := flags.Parse(args); err != nil {
-		return spec, err
+		return spec, false, err
 	}
 	if !filepath.IsAbs(spec.StateDir) || !filepath.IsAbs(spec.ModelsDir) {
-		return spec, errors.New("--state and --models must be absolute paths")
+		return spec, false, errors.New("--state and --models must be absolute paths")
 	}
 	if spec.Nodes < 1 || spec.GPUs < 0 {
-		return spec, errors.New("--nodes must be at least 1, --gpus at least 0")
+		return spec, false, errors.New("--nodes must be at least 1, --gpus at least 0")
 	}
-	return spec, nil
+	return spec, endWithInput, nil
 }
 
 // supervise returns when it is told to, or when the cluster could not be started or has ended.

@@ -29,16 +29,18 @@ func newPublisher(sockets string) *publisher {
 	return &publisher{sockets: sockets, listeners: map[Published]net.Listener{}}
 }
 
-// add publishes a Service; doing so again with the same port changes nothing. The Service need not exist yet: it is
-// resolved at every connection.
+// add publishes a Service; doing so again with the same port, or with any (0), changes nothing. The Service need not
+// exist yet: it is resolved at every connection.
 func (p *publisher) add(service string, port int) error {
 	if _, err := services.ParseTarget(service); err != nil {
 		return err
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if _, published := p.listeners[Published{Service: service, Port: port}]; published {
-		return nil
+	for published := range p.listeners {
+		if published.Service == service && (port == 0 || port == published.Port) {
+			return nil
+		}
 	}
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {

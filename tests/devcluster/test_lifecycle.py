@@ -88,6 +88,29 @@ up(ClusterSpec(name="x", state_folder=Path({str(spec.state.path)!r}), models=Pat
     down(spec.state)
 
 
+def test_a_cluster_for_tests_ends_with_a_killed_test_process(make_spec: MakeSpec) -> None:
+    spec = make_spec(0)
+    script = f"""
+import sys
+from pathlib import Path
+from distserve_devcluster.cluster import ClusterSpec
+from distserve_devcluster.running import up
+folder = Path({str(spec.state.path)!r})
+up(ClusterSpec(name="x", state_folder=folder, models=folder / "models", ends_with_starter=True))
+print("up", flush=True)
+sys.stdin.read()
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as starter:  # type: ignore[call-overload]
+        assert starter.stdout.readline() == "up\n"
+        found = status(spec.state)
+        assert found is not None
+        processes = processes_of(found)
+        starter.kill()
+        starter.wait()
+    until(lambda: not survivors(processes), "every process of the cluster is gone")
+
+
 def test_down_removes_the_state_and_keeps_the_logs(make_spec: MakeSpec) -> None:
     spec = make_spec(0)
     up(spec)

@@ -9,6 +9,7 @@ import pytest
 from distserve_testing.clusters import Manifest, Namespace, make_pod, until
 
 from distserve_devcluster.cluster import ClusterSpec
+from distserve_devcluster.errors import DevClusterError
 from distserve_devcluster.running import publish
 
 pytestmark = pytest.mark.cluster
@@ -41,11 +42,21 @@ def test_a_published_service_is_reached_from_the_host(
 ) -> None:
     port = publish(spec.state, f"{namespace.name}/web:http", 0)
     assert publish(spec.state, f"{namespace.name}/web:http", port) == port
+    assert publish(spec.state, f"{namespace.name}/web:http", 0) == port
     with pytest.raises(OSError, match=r"."):
         urlopen(f"http://127.0.0.1:{port}/", timeout=5)
     namespace.apply(service("web"), make_pod("one", web_server(), labels={"app": "web"}))
     namespace.wait_ready("one")
     assert until(lambda: _get(port), "the Service answers on the host") == "one"
+
+
+def test_a_port_that_is_taken_can_not_be_published(namespace: Namespace, spec: ClusterSpec) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(DevClusterError, match=r"web: listen tcp4 .* address already in use"):
+            publish(spec.state, f"{namespace.name}/web", port)
+    with pytest.raises(DevClusterError, match=r"want NAMESPACE/SERVICE"):
+        publish(spec.state, "web", 0)
 
 
 def _get(port: int) -> str | None:
@@ -79,16 +90,16 @@ def test_each_direction_of_a_connection_can_end_by_itself_and_nothing_is_held_ba
     namespace: Namespace, spec: ClusterSpec, service: Make
 ) -> None:
     script = """
-import socket
-server = socket.create_server(("0.0.0.0", 8080))
-while True:
-    client, _ = server.accept()
-    client.sendall(b"first")
-    received = b""
-    while part := client.recv(100):
-        received += part
-    client.sendall(b" then " + received)
-    client.close()
+import socketserver
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.request.sendall(b"first")
+        try:
+            received = self.rfile.read()
+        except ConnectionResetError:  # the probe goes without listening
+            return
+        self.request.sendall(b" then " + received)
+socketserver.ThreadingTCPServer(("0.0.0.0", 8080), Handler).serve_forever()
 """
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     container = {

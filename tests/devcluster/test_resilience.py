@@ -26,7 +26,7 @@ def answers(api_server: str) -> bool:
     host, port = api_server.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         try:
-            connection.sendall(b"not a TLS greeting\n")
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")  # without TLS: a running server says that it wants TLS
             return bool(connection.recv(1))
         except (ConnectionResetError, BrokenPipeError):
             return False

@@ -14,6 +14,7 @@ class Arguments:
     namespaces: tuple[str, ...] | None
     workloads: WorkloadSettings
     health_port: int
+    resync_seconds: float
     log_level: str
     check: bool
 
@@ -31,6 +32,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
             gateway_cluster_role=found.gateway_cluster_role,
         ),
         health_port=found.health_port,
+        resync_seconds=found.resync_seconds,
         log_level=found.log_level,
         check=found.check,
     )
@@ -55,9 +57,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--image-pull-secret", action="append", default=[], help="Secret in the deployment's namespace; repeatable")
     add("--gateway-cluster-role", default="distserve-gateway", help="ClusterRole that gateways are bound to")
     add("--health-port", type=_port, default=8080, help="of /healthz and /readyz")
+    add("--resync-seconds", type=_seconds, default=60.0, help="how often everything is compared with the API server")
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="least level that is logged")
     add("--check", action="store_true", help="only say whether the custom resource and all rights are there")
     return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{seconds:g} is not in 1 to 3600")
+    return seconds
 
 
 def _port(text: str) -> int:

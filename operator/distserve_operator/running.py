@@ -52,7 +52,7 @@ async def _run(arguments: Arguments, api: Api) -> None:
         tasks = [
             probes,
             *(asyncio.create_task(work(queue, reconciler)) for _ in range(WORKERS)),
-            asyncio.create_task(resync(queue, api, cache, arguments.namespaces or (None,))),
+            asyncio.create_task(resync(queue, api, cache, arguments.namespaces or (None,), arguments.resync_seconds)),
             asyncio.create_task(recorder.run()),
         ]
         await _watch_beside(tasks, arguments, cache, queue, started)

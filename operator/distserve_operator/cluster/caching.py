@@ -6,6 +6,7 @@ deletions), so `verifying` names those as gone.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ Index = Mapping[Key, Iterable[Body]]
 
 # An answer whose event has not come by then belongs to an object that was deleted before we heard of it.
 _TRUSTED_SECONDS: Final = 60.0
+_REMEMBERED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class ObjectCache:
         self._indexes: Mapping[str, Index] = {}
         self._answers: dict[str, _Answer] = {}
         self._gone: set[str] = set()
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
         self._complete = False
 
     def bind(self, indexes: Mapping[str, Index]) -> None:
@@ -63,13 +66,16 @@ class ObjectCache:
     def learn(self, kind: str, key: Key, body: Body) -> None:
         """Remember what the API server answered to a write."""
         uid = body.get("metadata", {}).get("uid")
-        if uid is not None and uid not in self._gone:
+        if uid is not None and uid not in self._gone and uid not in self._forgotten:
             self._answers[uid] = _Answer(kind, key, body, time.monotonic() + _TRUSTED_SECONDS)
 
     def forget(self, uid: str) -> None:
-        """The object is gone, for good: uids are never used again."""
+        """The object is gone for good. Its event may come before the answer to our own write."""
         self._answers.pop(uid, None)
         self._gone.discard(uid)
+        self._forgotten[uid] = None
+        if len(self._forgotten) > _REMEMBERED:
+            self._forgotten.popitem(last=False)
 
     def lost(self, uids: Iterable[str]) -> None:
         """These objects are gone although the indexes still hold them."""

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 WORKERS: Final = 4
 PASS_SECONDS: Final = 120.0
-RESYNC_SECONDS: Final = 60.0
+_RESYNC_TIMEOUT_SECONDS: Final = 60.0
 
 
 async def work(queue: WorkQueue[Key], reconciler: Reconciler) -> None:
@@ -30,12 +30,14 @@ async def work(queue: WorkQueue[Key], reconciler: Reconciler) -> None:
             queue.done(key)
 
 
-async def resync(queue: WorkQueue[Key], api: Api, cache: ObjectCache, namespaces: Sequence[str | None]) -> None:
-    """Every minute: find what broken watches have missed and look at every deployment, until cancelled."""
+async def resync(
+    queue: WorkQueue[Key], api: Api, cache: ObjectCache, namespaces: Sequence[str | None], seconds: float
+) -> None:
+    """Every so often: find what broken watches have missed and look at every deployment, until cancelled."""
     while True:
-        await asyncio.sleep(RESYNC_SECONDS)
+        await asyncio.sleep(seconds)
         try:
-            async with asyncio.timeout(RESYNC_SECONDS):
+            async with asyncio.timeout(_RESYNC_TIMEOUT_SECONDS):
                 concerned = await find_lost(api, cache, namespaces)
         except (ApiRefusedError, ApiUnreachableError, TimeoutError) as error:
             log.warning("the resync has failed and is tried again: %s", error or type(error).__name__)

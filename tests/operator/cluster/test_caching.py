@@ -53,6 +53,13 @@ def test_a_deleted_object_is_forgotten_even_when_only_its_write_was_known() -> N
     assert uids(cache) == []
 
 
+def test_the_answer_to_a_delete_that_comes_after_the_event_brings_nothing_back() -> None:
+    cache, _ = cache_of()
+    cache.forget("b")
+    cache.learn("Pod", KEY, pod("b", 7))
+    assert uids(cache) == []
+
+
 def test_an_object_that_a_broken_watch_has_missed_going_is_not_seen() -> None:
     """B19."""
     cache, index = cache_of(pod("ghost"), pod("a"))

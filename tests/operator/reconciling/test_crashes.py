@@ -1,0 +1,164 @@
+"""The operator dies after any number of writes to a real API server; the next one ends with the same objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from distserve_testing.clusters import Namespace
+from distserve_testing.deployments import SETTINGS, resource
+from distserve_testing.operator_process import running
+from kubernetes.aio import client, config
+
+from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.cluster.caching import ObjectCache
+from distserve_operator.cluster.eventing import EventRecorder
+from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, POD, WATCHED
+from distserve_operator.cluster.requesting import Api
+from distserve_operator.cluster.writing import ClusterWriter
+from distserve_operator.reconciling.passing import Reconciler
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+LABEL = "distserve.io/deployment"
+MOST_PASSES = 40
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class DyingApi:
+    """The API until so many writes have been done; the next one is sent, but nobody hears the answer."""
+
+    api: Api
+    writes: int
+    done: int = field(default=0)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.api, name)
+        if name == "get":
+            return method
+
+        async def write(*arguments: Any) -> Any:
+            answer = await method(*arguments)
+            self.done += 1
+            if self.done > self.writes:
+                raise Died
+            return answer
+
+        return write
+
+
+@dataclass
+class Operators:
+    """One life of an operator after the other, without kopf: each pass sees what the API server lists."""
+
+    namespace: Namespace
+    connection: client.ApiClient
+
+    async def deploy(self, name: str, **options: Any) -> None:
+        """Create a deployment."""
+        body = resource(name, **options)
+        body["metadata"] = {"name": name}
+        await Api(self.connection).create(DEPLOYMENT_RESOURCE.path(self.namespace.name), body)
+
+    async def objects_of(self, name: str) -> list[str]:
+        """Kind and name of everything that belongs to a deployment, gateway pods apart."""
+        found = []
+        for kind, index in (await self._listed()).items():
+            for body in index.get((self.namespace.name, name), []):
+                component = (body["metadata"].get("labels") or {}).get("app.kubernetes.io/component")
+                if kind != DEPLOYMENT_RESOURCE.name and (kind, component) != (POD.name, "gateway"):
+                    found.append(f"{kind}/{body['metadata']['name'].removeprefix(name)}")
+        return sorted(found)
+
+    async def live(self, name: str, settings: WorkloadSettings, writes: int | None = None) -> int:
+        """Passes until nothing is left to do, or until it dies; returns how many writes it did."""
+        api = DyingApi(Api(self.connection), 10**9 if writes is None else writes)
+        cache = ObjectCache()
+        cache.complete()
+        talking: Any = api
+        reconciler = Reconciler(cache, ClusterWriter(talking, cache), EventRecorder(talking), settings)
+        seen: set[str] = set()
+        for _ in range(MOST_PASSES):
+            listed = await self._listed()
+            cache.bind(listed)
+            now = {body["metadata"]["uid"] for index in listed.values() for bodies in index.values() for body in bodies}
+            for uid in seen - now:
+                cache.forget(uid)
+            seen |= now
+            before = api.done
+            try:
+                await reconciler.run((self.namespace.name, name))
+            except Died:
+                return api.done
+            if not await self._play_kubelet(name) and api.done == before:
+                return api.done
+        raise AssertionError(f"still writing after {MOST_PASSES} passes")
+
+    async def _listed(self) -> Mapping[str, Mapping[tuple[str, str], list[Any]]]:
+        found: dict[str, dict[tuple[str, str], list[Any]]] = {}
+        for kind in WATCHED:
+            index = found.setdefault(kind.name, {})
+            for body in (await Api(self.connection).get(kind.path(self.namespace.name)))["items"]:
+                labels = body["metadata"].get("labels") or {}
+                name = body["metadata"]["name"] if kind is DEPLOYMENT_RESOURCE else labels.get(LABEL, "")
+                version = f"{kind.group}/{kind.version}".lstrip("/")
+                full = {**body, "apiVersion": version, "kind": kind.name}
+                index.setdefault((self.namespace.name, name), []).append(full)
+        return found
+
+    async def _play_kubelet(self, name: str) -> bool:
+        """Make all pods ready; says whether there was one that was not."""
+        pods = await Api(self.connection).get(POD.path(self.namespace.name), {"labelSelector": f"{LABEL}={name}"})
+        waiting = [pod for pod in pods["items"] if (pod.get("status") or {}).get("phase") != "Running"]
+        for pod in waiting:
+            path = POD.path(self.namespace.name, pod["metadata"]["name"], "status")
+            await Api(self.connection).merge(path, {"status": running()})
+        return bool(waiting)
+
+
+async def connect(namespace: Namespace) -> client.ApiClient:
+    configuration = client.Configuration()
+    await config.load_kube_config(str(namespace.cluster.kubeconfig), client_configuration=configuration)
+    return client.ApiClient(configuration)
+
+
+async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(namespace: Namespace) -> None:
+    """B24."""
+    async with await connect(namespace) as connection:
+        operators = Operators(namespace, connection)
+        await operators.deploy("whole", prefill=2, max_devices=4)
+        total = await operators.live("whole", SETTINGS)
+        expected = await operators.objects_of("whole")
+        assert len(expected) == 8
+        for writes in range(total):
+            name = f"cut{writes}"
+            await operators.deploy(name, prefill=2, max_devices=4)
+            assert await operators.live(name, SETTINGS, writes) == writes + 1
+            await operators.live(name, SETTINGS)
+            assert await operators.objects_of(name) == expected, f"after {writes} writes"
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(namespace: Namespace, spare: int) -> None:
+    """B24, B26."""
+    renewed = replace(SETTINGS, worker_image="distserve/worker:2")
+    async with await connect(namespace) as connection:
+        operators = Operators(namespace, connection)
+        await operators.deploy("whole", max_devices=2 + spare)
+        await operators.live("whole", SETTINGS)
+        before = await operators.objects_of("whole")
+        total = await operators.live("whole", renewed)
+        expected = await operators.objects_of("whole")
+        assert len(expected) == len(before)
+        assert len(set(expected) & set(before)) == len(before) - 2
+        await operators.deploy("cut", max_devices=2 + spare)
+        for writes in range(0, total, 2):
+            await operators.live("cut", SETTINGS)
+            assert await operators.objects_of("cut") == before
+            await operators.live("cut", renewed, writes)
+            await operators.live("cut", renewed)
+            assert await operators.objects_of("cut") == expected, f"after {writes} writes"

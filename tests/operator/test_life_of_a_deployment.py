@@ -1,0 +1,217 @@
+"""The operator as a process against a real API server: from create to delete, through faults and edits."""
+
+from collections.abc import Callable
+
+import pytest
+from distserve_testing.clusters import Namespace, until
+from distserve_testing.operator_process import Fleet, OperatorProcess, crashed
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+Deploy = Callable[..., Fleet]
+
+
+def test_a_deployment_gets_ready_with_its_roles_and_gateway(operator: OperatorProcess, deploy: Deploy) -> None:
+    """B17, B30."""
+    operator.start()
+    chat = deploy(prefill=2, max_devices=4)
+    chat.wait_names("chat-decode-0-0-", "chat-prefill-0-0-", "chat-prefill-1-0-")
+    waiting = chat.wait_condition("Ready", "False")
+    assert waiting["message"]
+    chat.become_ready()
+    status = chat.resource()["status"]
+    assert status["observedGeneration"] == 1
+    assert status["plan"] == {"shape": "2xTP1 -> 1xTP1", "devices": 3}
+    assert status["prefill"] == {"replicas": 2, "ready": 2, "updated": 2}
+    assert status["endpoint"] == f"http://chat.{chat.namespace.name}.svc:8000/v1"
+    shown = chat.namespace.kubectl("get", "dsd")
+    assert shown.split()[:6] == ["NAME", "MODEL", "SHAPE", "DEVICES", "READY", "AGE"]
+    events = chat.namespace.kubectl("describe", "dsd", "chat")
+    assert "PodCreated" in events
+    assert "Ready" in events
+
+
+def test_a_ready_deployment_is_left_alone_by_a_new_operator(operator: OperatorProcess, deploy: Deploy) -> None:
+    """B26: an upgrade of the operator writes nothing."""
+    operator.start()
+    chat = deploy()
+    chat.wait_names("chat-decode", "chat-prefill")
+    chat.become_ready()
+    assert operator.stop() == 0
+    before = chat.versions()
+    operator.start()
+    operator.wait_ready()
+    operator.namespace.kubectl("annotate", "dsd", "chat", "touched=yes")
+    # Its answer to a change that it must react to shows that it has looked at everything before.
+    deploy(gateway={"replicas": 1, "port": 9999})
+    until(lambda: ":9999/" in chat.resource()["status"]["endpoint"], "the new port is applied")
+    after = chat.versions()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"DistServeDeployment/chat", "Service/chat"}
+
+
+def test_nothing_is_left_of_a_deleted_deployment_even_without_the_operator(
+    operator: OperatorProcess, deploy: Deploy
+) -> None:
+    """B24: no finalizer, no orphan."""
+    operator.start()
+    chat = deploy()
+    chat.wait_names("chat-decode", "chat-prefill")
+    chat.become_ready()
+    assert "finalizers" not in chat.resource()["metadata"]
+    assert not chat.resource()["metadata"].get("annotations", {}).keys() - {
+        "kubectl.kubernetes.io/last-applied-configuration"
+    }
+    operator.kill()
+    chat.namespace.kubectl("delete", "dsd", "chat", "--timeout=20s")
+    kinds = "pods,services,serviceaccounts,rolebindings,deployments.apps"
+    until(lambda: not chat.children(kinds), "all children are gone", 30)
+
+
+def test_a_deployment_deleted_and_made_again_is_complete(operator: OperatorProcess, deploy: Deploy) -> None:
+    """B24: the objects of the first one are not mistaken for those of the second."""
+    operator.start()
+    chat = deploy()
+    first = chat.wait_names("chat-decode", "chat-prefill")
+    uid = chat.resource()["metadata"]["uid"]
+    chat.namespace.kubectl("delete", "dsd", "chat", "--wait")
+    deploy()
+
+    def owned_anew() -> bool:
+        owners = {o["uid"] for pod in chat.workers() for o in pod["metadata"]["ownerReferences"]}
+        return len(chat.workers()) == 2 and uid not in owners
+
+    until(owned_anew, "the second deployment has its own pods", 60)
+    assert chat.names() == first
+    chat.become_ready()
+
+
+def test_an_evicted_pod_is_replaced(operator: OperatorProcess, deploy: Deploy) -> None:
+    """B29."""
+    operator.start()
+    chat = deploy()
+    decode, prefill = chat.wait_names("chat-decode", "chat-prefill")
+    chat.become_ready()
+    chat.set_status(prefill, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
+    replaced = f"{prefill.removesuffix('-0')}-1"
+    assert chat.wait_names(decode, replaced) == [decode, replaced]
+    chat.become_ready()
+
+
+def test_a_bad_image_can_be_fixed_and_the_other_instances_keep_serving(
+    operator: OperatorProcess, deploy: Deploy
+) -> None:
+    """B25, B26, B28."""
+    operator.start()
+    chat = deploy(prefill=2, max_devices=4)
+    good = chat.wait_names("chat-decode", "chat-prefill-0", "chat-prefill-1")
+    chat.become_ready()
+    operator.stop()
+    operator.start(worker_image="distserve/worker:bad")
+    until(lambda: len(chat.names()) == 4, "a surge pod exists", 30)
+    (bad,) = set(chat.names()) - set(good)
+    assert set(good) <= set(chat.names())
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    container = {"name": "worker", "image": "distserve/worker:bad", "imageID": "", "ready": False, "restartCount": 0}
+    chat.set_status(bad, {"containerStatuses": [container | {"state": waiting}]})
+    broken = chat.wait_condition("PrefillReady", "False", "ImagePullFailed")
+    assert "distserve/worker:bad" in broken["message"]
+    operator.stop()
+    operator.start(worker_image="distserve/worker:dev")
+    chat.wait_names(*good)
+    chat.become_ready()
+
+
+def test_a_workers_own_reason_becomes_the_conditions(operator: OperatorProcess, deploy: Deploy) -> None:
+    operator.start()
+    chat = deploy()
+    _, prefill = chat.wait_names("chat-decode", "chat-prefill")
+    chat.set_status(prefill, crashed("ModelNotFound: /models/smollm2.gguf: no such file or folder"))
+    for kind, status in (("PrefillReady", "False"), ("Ready", "False"), ("Stalled", "True")):
+        found = chat.wait_condition(kind, status, "ModelNotFound")
+        assert "/models/smollm2.gguf" in found["message"]
+    described = chat.namespace.kubectl("describe", "dsd", "chat")
+    assert "ModelNotFound" in described.partition("Events:")[2]
+
+
+def test_a_shape_that_the_engine_cannot_run_makes_no_pod(operator: OperatorProcess, deploy: Deploy) -> None:
+    operator.start()
+    large = {"tp": 4, "pp": 2, "replicas": 1}
+    chat = deploy(max_devices=16, placement={"type": "Manual", "prefill": large, "decode": large})
+    refused = chat.wait_condition("PlacementReady", "False", "UnsupportedShape")
+    assert "tp 4 and pp 2" in refused["message"]
+    chat.wait_condition("Stalled", "True", "UnsupportedShape")
+    assert chat.children("pods,services,deployments.apps") == []
+    deploy(max_devices=16)
+    chat.wait_names("chat-decode", "chat-prefill")
+
+
+def test_foreign_objects_are_left_alone_and_ours_are_corrected(operator: OperatorProcess, deploy: Deploy) -> None:
+    """B31."""
+    operator.start()
+    chat = deploy()
+    names = chat.wait_names("chat-decode", "chat-prefill")
+    chat.become_ready()
+    kubectl = chat.namespace.kubectl
+    labels = {"distserve.io/deployment": "chat", "distserve.io/role": "prefill"}
+    stranger = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "stranger", "labels": labels},
+        "spec": {"containers": [{"name": "main", "image": "x"}]},
+    }
+    chat.namespace.apply(stranger)
+    kubectl("label", "service", "chat", "their.org/label=x")
+    kubectl("patch", "service", "chat", "--type=merge", '--patch={"spec":{"selector":{"distserve.io/role":"decode"}}}')
+    kubectl("label", "pod", names[0], "distserve.io/deployment-", "distserve.io/role=gateway", "--overwrite")
+
+    def corrected() -> bool:
+        service = chat.namespace.get("service", "chat")
+        pod = chat.namespace.get("pod", names[0])["metadata"]["labels"]
+        ours = {"distserve.io/deployment": "chat", "distserve.io/role": "decode"}
+        selector: dict[str, str] = service["spec"]["selector"]
+        return selector["distserve.io/role"] == "gateway" and ours.items() <= pod.items()
+
+    until(corrected, "our fields are as they were", 30)
+    assert chat.namespace.get("service", "chat")["metadata"]["labels"]["their.org/label"] == "x"
+    assert chat.names() == sorted([*names, "stranger"])
+
+
+def test_a_name_that_is_taken_is_named_and_never_touched(
+    operator: OperatorProcess, namespace: Namespace, deploy: Deploy
+) -> None:
+    """B31."""
+    ports = [{"name": "web", "port": 80}]
+    namespace.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat"}, "spec": {"ports": ports}})
+    before = namespace.get("service", "chat")
+    operator.start()
+    chat = deploy()
+    stalled = chat.wait_condition("Stalled", "True", "NameConflict")
+    assert "Service chat " in stalled["message"]
+    assert namespace.get("service", "chat") == before
+    namespace.kubectl("delete", "service", "chat")
+    chat.wait_names("chat-decode", "chat-prefill")
+    chat.become_ready()
+
+
+def test_a_pod_that_cannot_be_made_says_why(operator: OperatorProcess, namespace: Namespace, deploy: Deploy) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    namespace.apply(quota)
+    until(lambda: namespace.get("resourcequota", "none").get("status", {}).get("hard"), "the quota holds")
+    operator.start()
+    chat = deploy()
+    refused = chat.wait_condition("PrefillReady", "False", "PodRefused")
+    assert "exceeded quota: none" in refused["message"]
+    namespace.kubectl("delete", "resourcequota", "none")
+    chat.wait_names("chat-decode", "chat-prefill")
+
+
+@pytest.mark.parametrize("name", ["7b.chat", "a" * 200])
+def test_awkward_names_work(operator: OperatorProcess, deploy: Deploy, name: str) -> None:
+    """B32: the API server takes every object that is made for them."""
+    operator.start()
+    fleet = deploy(name)
+    until(lambda: fleet.resource().get("status", {}).get("endpoint"), "it has an endpoint", 30)
+    namespace = fleet.namespace
+    until(lambda: len(namespace.list("pods")) == 3, "workers and gateway have pods", 30)
+    assert not [c for c in fleet.resource()["status"]["conditions"] if c["reason"] in {"PodRefused", "ObjectRefused"}]

@@ -1,0 +1,111 @@
+"""What the API server itself says to resources and pods: rules in CEL, defaults, Pod Security."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import yaml
+from distserve_testing.clusters import Namespace
+from distserve_testing.deployments import SAMPLES, SETTINGS, gpu_resource, resource
+
+from distserve_operator.api.parsing import parse
+from distserve_operator.manifests.children import desired_children
+from distserve_operator.manifests.worker_pod import build_worker_pod
+from distserve_operator.manifests.worker_template import worker_template
+from distserve_proto.contract import Role
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+CPU = {"deviceType": "CPU", "coresPerDevice": 1, "maxDevices": 2}
+SHAPE = {"type": "Manual", "prefill": {"replicas": 1}, "decode": {"replicas": 1}}
+MODEL = {"uri": "hf://a/b"}
+
+# What is written, and the text with the field, the value and what to do.
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"model": {}}, "spec.model.uri: Required value"),
+    ({"model": {"uri": "s3://x"}}, 'model.uri is "s3://x": write hf://organisation/name[@revision], pvc://claim/path'),
+    ({"model": {"uri": "pvc://m/../x"}}, "its path must not contain"),
+    ({"model": {"uri": "file:///x"}}, "an absolute path of at least two parts"),
+    ({"model": MODEL | {"dtype": "INT4"}}, 'spec.model.dtype: Unsupported value: "INT4": supported values: "FP32"'),
+    ({"model": MODEL | {"maxModelLength": 0}}, "spec.model.maxModelLength"),
+    ({"model": MODEL | {"maxModelLength": "long"}}, "spec.model.maxModelLength"),
+    ({"model": MODEL | {"servedName": "a b"}}, "spec.model.servedName"),
+    ({"cluster": {"deviceType": "TPU", "maxDevices": 2}}, 'spec.cluster.deviceType: Unsupported value: "TPU"'),
+    ({"cluster": {"deviceType": "CPU", "maxDevices": 2}}, "cluster.coresPerDevice is missing: deviceType CPU needs"),
+    ({"cluster": CPU | {"deviceType": "H200"}}, "cluster.coresPerDevice is 1 but deviceType is H200: remove it"),
+    ({"cluster": CPU | {"resourceName": "nvidia.com/gpu"}}, 'cluster.resourceName is "nvidia.com/gpu" but deviceType'),
+    ({"cluster": CPU | {"memoryPerDevice": "much"}}, 'cluster.memoryPerDevice is "much": write a quantity'),
+    ({"cluster": CPU | {"memoryPerDevice": "1Mi"}}, 'cluster.memoryPerDevice is "1Mi"'),
+    ({"cluster": CPU | {"maxDevices": 0}}, "spec.cluster.maxDevices: Invalid value: 0"),
+    ({"cluster": CPU | {"maxDevices": 1}}, "placement takes 2 devices"),
+    ({"placement": {"type": "Manual", "prefill": {}}}, "placement.decode is missing"),
+    ({"placement": {"type": "Manual", "decode": {}}}, "placement.prefill is missing"),
+    ({"placement": SHAPE | {"prefill": {"replicas": 5}}}, "placement takes 6 devices (tp * pp * replicas of prefill"),
+    ({"placement": SHAPE | {"prefill": {"replicas": 0}}}, "spec.placement.prefill.replicas: Invalid value: 0"),
+    ({"placement": SHAPE | {"decode": {"tp": 0}}}, "spec.placement.decode.tp: Invalid value: 0"),
+    ({"placement": SHAPE | {"type": "Magic"}}, 'spec.placement.type: Unsupported value: "Magic"'),
+    ({"gateway": {"port": 0}}, "spec.gateway.port: Invalid value: 0"),
+    ({"gateway": {"replicas": -1}}, "spec.gateway.replicas: Invalid value: -1"),
+]
+
+
+def test_every_malformed_resource_is_refused_with_field_value_and_fix(namespace: Namespace) -> None:
+    for changes, text in REFUSED:
+        spec = {"model": MODEL, "cluster": CPU, "placement": SHAPE} | copy.deepcopy(changes)
+        body = {"apiVersion": "distserve.io/v1alpha1", "kind": "DistServeDeployment", "metadata": {"name": "x"}}
+        done = namespace.try_kubectl(
+            "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(body | {"spec": spec})
+        )
+        assert done.returncode != 0, changes
+        assert text in done.stderr.replace("\\", ""), (changes, done.stderr)
+
+
+def test_defaults_are_filled_in_by_the_server(namespace: Namespace) -> None:
+    body = resource("x")
+    body["metadata"] = {"name": "x"}
+    body["spec"] = {"model": MODEL, "cluster": CPU, "placement": {"prefill": {}, "decode": {}}}
+    output = namespace.kubectl("create", "--dry-run=server", "-o", "yaml", "-f", "-", stdin=yaml.safe_dump(body))
+    spec = yaml.safe_load(output)["spec"]
+    assert spec["model"]["dtype"] == "BF16"
+    assert spec["cluster"]["memoryPerDevice"] == "4Gi"
+    assert spec["placement"] == {
+        "type": "Manual",
+        "prefill": {"tp": 1, "pp": 1, "replicas": 1},
+        "decode": {"tp": 1, "pp": 1, "replicas": 1},
+    }
+    assert spec["gateway"] == {"replicas": 1, "port": 8000}
+
+
+def test_every_sample_is_accepted(namespace: Namespace) -> None:
+    for sample in SAMPLES:
+        namespace.kubectl("create", "--dry-run=server", "-f", str(sample))
+
+
+def test_all_our_pods_pass_restricted_pod_security(namespace: Namespace) -> None:
+    """B36: and the API server knows every field that is set."""
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    namespace.kubectl("label", "namespace", namespace.name, label)
+    fleets = [resource(), resource(uri="hf://o/n@main"), gpu_resource(), gpu_resource(device_type="L40S")]
+    for body in fleets:
+        body["metadata"]["namespace"] = namespace.name
+        fleet = parse(body)
+        children = {child.kind: child for child in desired_children(fleet, SETTINGS)}
+        for child in desired_children(fleet, SETTINGS):
+            if child.kind == "ServiceAccount":
+                # Without its owner, which does not exist: the garbage collector would be fast.
+                name = {"name": child.name}
+                namespace.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name})
+        pods = [
+            build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0)
+            for role in (Role.PREFILL, Role.DECODE)
+        ]
+        template = children["Deployment"].manifest["spec"]["template"]
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gateway"}, "spec": template["spec"]})
+        for pod in pods:
+            namespace.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod))
+        for child in children.values():
+            manifest = json.dumps(child.manifest)
+            namespace.kubectl(
+                "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest
+            )

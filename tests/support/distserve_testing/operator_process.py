@@ -1,0 +1,221 @@
+"""The operator as a plain process beside a cluster, to be killed at any moment, and pods whose kubelet is the test."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from distserve_testing.clusters import Manifest, Namespace, until
+
+STOP_SECONDS = 20
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class OperatorProcess:
+    """One operator of one namespace; `start` may be called again after `kill` or `stop`."""
+
+    namespace: Namespace
+    log: Path
+    port: int = field(default_factory=free_port)
+    worker_image: str = "distserve/worker:dev"
+    gateway_image: str = "distserve/gateway:dev"
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **changes: str) -> None:
+        """Start it, with other images if `changes` says so."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+        arguments = [
+            f"--namespace={self.namespace.name}",
+            f"--worker-image={self.worker_image}",
+            f"--gateway-image={self.gateway_image}",
+            f"--health-port={self.port}",
+            "--resync-seconds=2",
+        ]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "distserve_operator", *arguments],
+                env=os.environ | {"KUBECONFIG": str(self.namespace.cluster.kubeconfig)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        """The process."""
+        assert self._process is not None, "the operator has not been started"
+        return self._process
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.running.kill()
+        self.running.wait(STOP_SECONDS)
+
+    def stop(self) -> int:
+        """SIGTERM; returns its exit status."""
+        self.running.terminate()
+        return self.running.wait(STOP_SECONDS)
+
+    def freeze(self) -> None:
+        """It does nothing until `thaw`."""
+        self.running.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self.running.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self.thaw()
+            self.kill()
+
+    def wait_ready(self) -> None:
+        """It has found the custom resource and watches."""
+        until(lambda: self.probe("/readyz") == 200, "the operator is ready")
+
+    def probe(self, path: str) -> int | None:
+        """The status of one of its probes; None when it does not answer."""
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=5).status_code
+        except httpx.TransportError:
+            return None
+
+    def said(self, text: str) -> bool:
+        """Whether its log has this text."""
+        return text in self.log.read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the operator made of one deployment, on a cluster whose nodes take no pods."""
+
+    namespace: Namespace
+    name: str
+
+    def resource(self) -> Manifest:
+        """The custom resource."""
+        return self.namespace.get("distservedeployment", self.name)
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """A condition of the current generation; empty when there is none."""
+        found = self.resource()
+        generation = found["metadata"]["generation"]
+        conditions = found.get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == kind and c["observedGeneration"] == generation), {})
+
+    def wait_condition(self, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
+        """The condition once it is so."""
+
+        def reached() -> dict[str, Any] | None:
+            found = self.condition(kind)
+            return found if found.get("status") == status and reason in {None, found.get("reason")} else None
+
+        try:
+            return until(reached, f"{kind} is {status} {reason or ''}", 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{json.dumps(self.resource().get('status'), indent=1)}") from error
+
+    def children(self, kind: str) -> list[Manifest]:
+        """Objects of a kind that belong to the deployment."""
+        found = self.namespace.kubectl("get", kind, "-l", f"distserve.io/deployment={self.name}", "-o", "json")
+        items: list[Manifest] = json.loads(found)["items"]
+        return items
+
+    def workers(self) -> list[Manifest]:
+        """Worker pods that are not being deleted."""
+        return [
+            pod
+            for pod in self.children("pods")
+            if pod["metadata"]["labels"].get("distserve.io/role") != "gateway"
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def names(self) -> list[str]:
+        """Names of the worker pods."""
+        return sorted(pod["metadata"]["name"] for pod in self.workers())
+
+    def wait_names(self, *expected: str) -> list[str]:
+        """The worker pods once their names start with exactly these."""
+
+        def reached() -> list[str] | None:
+            found = self.names()
+            fits = len(found) == len(expected) and all(map(str.startswith, found, sorted(expected)))
+            return found if fits else None
+
+        try:
+            return until(reached, f"worker pods {expected}", 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; found {self.names()}") from error
+
+    def make_ready(self) -> None:
+        """Do what kubelets would: every pod of the deployment runs and is ready."""
+        for pod in self.children("pods"):
+            if "deletionTimestamp" not in pod["metadata"]:
+                self.set_status(pod["metadata"]["name"], running())
+
+    def set_status(self, pod: str, status: Manifest) -> None:
+        """Replace parts of a pod's status."""
+        patch = json.dumps({"status": status})
+        self.namespace.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", f"--patch={patch}")
+
+    def become_ready(self) -> None:
+        """Play the kubelet until the deployment is Ready."""
+
+        def reached() -> bool:
+            self.make_ready()
+            return self.condition("Ready").get("status") == "True"
+
+        try:
+            until(reached, f"{self.name} is Ready", 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{json.dumps(self.resource().get('status'), indent=1)}") from error
+
+    def versions(self) -> dict[str, str]:
+        """Resource version of the deployment and of everything that belongs to it, by kind and name."""
+        kinds = "pods,services,serviceaccounts,rolebindings,deployments.apps"
+        objects = [self.resource(), *self.children(kinds)]
+        return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in objects}
+
+
+def running(image: str = "distserve/worker:dev") -> Manifest:
+    """Status of a pod that is ready."""
+    now = "2026-01-01T00:00:00Z"
+    return {
+        "phase": "Running",
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": now}
+            for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+        ],
+        "containerStatuses": [container_status(image, {"running": {"startedAt": now}}, ready=True)],
+    }
+
+
+def crashed(message: str, restarts: int = 2) -> Manifest:
+    """Status of a pod whose container ends again and again."""
+    end = {"exitCode": 1, "reason": "Error", "message": message}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+    container = container_status("distserve/worker:dev", waiting) | {
+        "restartCount": restarts,
+        "lastState": {"terminated": end},
+    }
+    return {"phase": "Running", "containerStatuses": [container]}
+
+
+def container_status(image: str, state: Manifest, *, ready: bool = False) -> Manifest:
+    """Status of a container in `state`."""
+    return {"name": "worker", "image": image, "imageID": "", "ready": ready, "restartCount": 0, "state": state}

@@ -11,6 +11,7 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a prompt of a million tokens is a
 _BOTH: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_MILLISECONDS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLISECONDS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MILLISECONDS),  # default: a minute, whatever keepalive says
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

@@ -33,6 +33,7 @@ class OperatorProcess:
     port: int = field(default_factory=free_port)
     worker_image: str = "distserve/worker:dev"
     gateway_image: str = "distserve/gateway:dev"
+    cluster_role: str = "distserve-gateway"
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self, **changes: str) -> None:
@@ -43,6 +44,7 @@ class OperatorProcess:
             f"--namespace={self.namespace.name}",
             f"--worker-image={self.worker_image}",
             f"--gateway-image={self.gateway_image}",
+            f"--gateway-cluster-role={self.cluster_role}",
             f"--health-port={self.port}",
             "--resync-seconds=2",
         ]

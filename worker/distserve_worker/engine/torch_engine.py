@@ -9,7 +9,6 @@ from distserve_worker.engine.interface import (
     BlockRef,
     Description,
     Dropped,
-    FinishReason,
     KvBlocks,
     Refused,
     StaleBlocks,
@@ -92,4 +91,4 @@ class TorchEngine:
 
     @staticmethod
     def _is_over(happening: Token | Dropped) -> bool:
-        return isinstance(happening, Dropped) or isinstance(happening.finish, FinishReason)
+        return isinstance(happening, Dropped) or happening.finish is not None

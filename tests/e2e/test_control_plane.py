@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 import yaml
-from distserve_testing.clusters import Namespace, until
+from distserve_testing.clusters import Manifest, Namespace, until
 from distserve_testing.deployed import Deployed, sample
 
 from distserve_devcluster.cluster import Cluster, ClusterSpec
@@ -42,37 +44,50 @@ async def test_streams_go_on_while_the_api_server_is_away(deployed: Deployed, sp
         )
         lost = await asyncio.to_thread(deployed.only_pod, "prefill")
         namespace.kubectl("delete", "pod", lost, "--wait=false")
-        await asyncio.to_thread(until, lambda: deployed.pods("prefill"), "the operator made another prefill pod")
+        await asyncio.to_thread(until, lambda: bool(deployed.pods("prefill")), "the operator made another prefill pod")
         await asyncio.to_thread(namespace.wait_ready, deployed.only_pod("prefill"), 180)
         await asyncio.to_thread(deployed.wait_condition, "Ready", "True")
         await asyncio.to_thread(deployed.wait_serving)
         assert (await client.post("/v1/completions", json=body)).json()["choices"][0]["text"] == expected
 
 
-def test_an_unknown_model_file_is_named_in_a_condition_and_its_endpoint_answers_503(
-    cluster: Cluster, spec: ClusterSpec
-) -> None:
-    """B1, B17: the gateway is there and says why it cannot serve."""
-    namespace = Namespace(cluster, "default")
-    namespace.apply(sample(SAMPLE, "lost", uri="pvc://models/no-such-file.gguf", servedName="lost"))
-    try:
-        deployed = Deployed.reach(cluster, spec.state, "default", "lost")
-        until(
-            lambda: "no-such-file.gguf" in deployed.condition("PrefillReady").get("message", ""),
-            "a condition names the missing file",
-            timeout_seconds=120,
-        )
-        assert deployed.condition("PrefillReady")["reason"] == "ModelNotFound"
+def test_an_unknown_model_file_is_named_in_a_condition(cluster: Cluster, spec: ClusterSpec) -> None:
+    manifest = sample(SAMPLE, "lost", uri="pvc://models/no-such-file.gguf")
+    with applied(cluster, spec, manifest) as deployed:
+        for kind in ("PrefillReady", "DecodeReady"):
+            message = "a condition names the missing file"
+            until(lambda kind=kind: "no-such-file.gguf" in deployed.condition(kind).get("message", ""), message, 120)
+            assert deployed.condition(kind)["reason"] == "ModelNotFound"
         assert deployed.condition("Ready")["status"] == "False"
-        until(lambda: answers(deployed), "its gateway answers")
+
+
+def test_without_a_usable_pair_the_endpoint_says_why_it_cannot_serve(cluster: Cluster, spec: ClusterSpec) -> None:
+    """B1, B17: the gateway is there, lists no model and answers 503."""
+    manifest = sample(SAMPLE, "huge")
+    manifest["spec"]["cluster"]["memoryPerDevice"] = "1000Ti"
+    with applied(cluster, spec, manifest) as deployed:
+        until(lambda: deployed.condition("PrefillReady").get("reason") == "Unschedulable", "no node has room", 120)
+        until(lambda: answers(deployed), "its gateway answers", 120)
         assert httpx.get(f"{deployed.base_url}/v1/models").json() == {"object": "list", "data": []}
-        refused = httpx.post(f"{deployed.base_url}/v1/completions", json={"model": "lost", "prompt": "x"})
+        body = {"model": MODEL, "prompt": "x"}
+        refused = httpx.post(f"{deployed.base_url}/v1/completions", json=body)
         assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
         assert "0 prefill and 0 decode" in refused.json()["error"]["message"]
         assert int(refused.headers["Retry-After"]) > 0
+        assert deployed.condition("Ready")["status"] == "False"
+
+
+@contextmanager
+def applied(cluster: Cluster, spec: ClusterSpec, manifest: Manifest) -> Iterator[Deployed]:
+    """A deployment that is deleted again, with all that was made for it."""
+    namespace, name = Namespace(cluster, "default"), str(manifest["metadata"]["name"])
+    namespace.apply(manifest)
+    try:
+        deployed = Deployed.reach(cluster, spec.state, "default", name)
+        yield deployed
     finally:
-        namespace.kubectl("delete", "distservedeployment", "lost")
-    until(lambda: not deployed.pods("prefill") and not deployed.pods("gateway"), "nothing of it is left", 120)
+        namespace.kubectl("delete", "distservedeployment", name)
+    until(lambda: not deployed.pods("prefill") and not deployed.pods("gateway"), f"nothing of {name} is left", 120)
 
 
 def answers(deployed: Deployed) -> bool:

@@ -122,7 +122,7 @@ async def test_streams_do_not_notice_a_killed_operator(
     lost = deployed.only_pod("decode")
     deployed.namespace.kubectl("delete", "pod", lost, "--wait=false")
     await asyncio.to_thread(operator.wait_restarted, before)
-    await asyncio.to_thread(until, lambda: deployed.pods("decode"), "the operator made another decode pod")
+    await asyncio.to_thread(until, lambda: bool(deployed.pods("decode")), "the operator made another decode pod")
     await asyncio.to_thread(deployed.namespace.wait_ready, deployed.only_pod("decode"), 180)
     await assert_all_is_well_again(deployed, spec, client, expected)
 

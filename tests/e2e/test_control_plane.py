@@ -55,9 +55,8 @@ def test_an_unknown_model_file_is_named_in_a_condition(cluster: Cluster, spec: C
     manifest = sample(SAMPLE, "lost", uri="pvc://models/no-such-file.gguf")
     with applied(cluster, spec, manifest) as deployed:
         for kind in ("PrefillReady", "DecodeReady"):
-            message = "a condition names the missing file"
-            until(lambda kind=kind: "no-such-file.gguf" in deployed.condition(kind).get("message", ""), message, 120)
-            assert deployed.condition(kind)["reason"] == "ModelNotFound"
+            found = deployed.wait_reason(kind, "ModelNotFound")
+            assert "no-such-file.gguf" in found["message"]
         assert deployed.condition("Ready")["status"] == "False"
 
 
@@ -66,7 +65,7 @@ def test_without_a_usable_pair_the_endpoint_says_why_it_cannot_serve(cluster: Cl
     manifest = sample(SAMPLE, "huge")
     manifest["spec"]["cluster"]["memoryPerDevice"] = "1000Ti"
     with applied(cluster, spec, manifest) as deployed:
-        until(lambda: deployed.condition("PrefillReady").get("reason") == "Unschedulable", "no node has room", 120)
+        deployed.wait_reason("PrefillReady", "Unschedulable")
         until(lambda: answers(deployed), "its gateway answers", 120)
         assert httpx.get(f"{deployed.base_url}/v1/models").json() == {"object": "list", "data": []}
         body = {"model": MODEL, "prompt": "x"}

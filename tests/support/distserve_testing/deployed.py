@@ -86,6 +86,15 @@ class Deployed:
             pods = self.namespace.kubectl("get", "pods", "-o", "wide")
             raise AssertionError(f"{error}\n{yaml.safe_dump(self.resource().get('status'))}\n{pods}") from error
 
+    def wait_reason(self, kind: str, reason: str) -> Mapping[str, str]:
+        """The condition once it has this reason."""
+
+        def given() -> Mapping[str, str] | None:
+            condition = self.condition(kind)
+            return condition if condition.get("reason") == reason else None
+
+        return until(given, f"{kind} of {self.name} gives the reason {reason}", RESTART_SECONDS)
+
     def pods(self, role: str) -> list[Manifest]:
         """Pods of a role that are not being deleted."""
         wanted = {"distserve.io/deployment": self.name, "distserve.io/role": role}

@@ -7,8 +7,6 @@ import httpx
 from distserve_testing.gateways import Gateway
 from distserve_testing.workers import WorkerProcess
 
-from distserve_proto import kv_pb2
-
 PROMPT = list(range(3, 43))
 StartWorker = Callable[..., WorkerProcess]
 
@@ -77,16 +75,3 @@ async def test_an_idle_worker_ends_at_once_and_gateways_see_their_streams_end(
     assert decode.exit_status() == 0
     await stream.until(lambda: stream.ended is not None)
     assert stream.load.draining
-
-
-async def test_released_kv_lets_the_worker_go(start_worker: StartWorker, gateway: Gateway) -> None:
-    prefill = start_worker("prefill", drain_seconds=600)
-    stream = gateway.attach(prefill.grpc)
-    leg = await stream.submit(PROMPT)
-    await stream.until_over(leg)
-    prefill.process.send_signal(signal.SIGTERM)
-    await stream.until(lambda: stream.load.draining)
-    handle = leg.handle
-    release = kv_pb2.ReleaseRequest(incarnation=handle.incarnation, request_id=handle.request_id)
-    await gateway.kv(prefill.grpc).Release(release)
-    assert prefill.exit_status() == 0

@@ -1,7 +1,8 @@
 """Parked KV lives as long as its lease: renewed it stays, expired it is an error (B6)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -17,6 +18,31 @@ from distserve_worker.transfer.tcp.pulling import TcpPulling
 
 PROMPT = list(range(3, 103))
 StartWorker = Callable[..., WorkerProcess]
+
+
+LEASE_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def brief(wide_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A prefill worker with short leases, which is known by a DNS name (B16)."""
+    folder = tmp_path_factory.mktemp("brief")
+    worker = WorkerProcess(
+        "prefill", wide_llama, folder, advertise_host="localhost", max_model_length=2048, lease_seconds=LEASE_SECONDS
+    )
+    yield worker
+    worker.kill()
+
+
+@pytest.fixture
+def prefill(brief: WorkerProcess) -> Iterator[WorkerProcess]:
+    """The worker with short leases, which every test has to leave empty."""
+    yield brief
+    brief.wait_until_empty()
+
+
+def expired(worker: WorkerProcess) -> float:
+    return worker.metrics()["kv_leases_expired_total"]
 
 
 def test_a_lease_holds_until_its_end_and_not_at_it() -> None:
@@ -49,13 +75,13 @@ def test_an_expired_or_ended_lease_cannot_be_renewed() -> None:
     assert not leases.holds("late", now=110.0)
 
 
-async def test_an_expired_lease_frees_the_blocks_and_is_an_error(start_worker: StartWorker, gateway: Gateway) -> None:
-    """B6: the handle, the renewal and a ticket that was given out before."""
-    prefill = start_worker("prefill", lease_seconds=0.5)
+async def test_an_expired_lease_frees_the_blocks_and_is_an_error(prefill: WorkerProcess, gateway: Gateway) -> None:
+    """B6: neither a pull nor a renewal brings it back."""
+    before = expired(prefill)
     stream = gateway.attach(prefill.grpc)
     leg = await stream.submit(PROMPT)
     await stream.until_over(leg)
-    prefill.wait_for(kv_blocks_held=0, requests_parked=0, kv_leases_expired_total=1)
+    prefill.wait_for(kv_blocks_held=0, requests_parked=0, kv_leases_expired_total=before + 1)
     request = kv_pb2.RenewRequest(incarnation=leg.handle.incarnation, request_id=leg.handle.request_id)
     for call in (gateway.pull(leg.handle), gateway.kv(prefill.grpc).Renew(request)):
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -64,32 +90,32 @@ async def test_an_expired_lease_frees_the_blocks_and_is_an_error(start_worker: S
     assert leg.failed is None
 
 
-async def test_a_renewed_lease_outlives_its_length(start_worker: StartWorker, gateway: Gateway) -> None:
+async def test_a_renewed_lease_outlives_its_length(prefill: WorkerProcess, gateway: Gateway) -> None:
     """B6: its twin, parked at the same time and not renewed, tells that the time is over."""
-    prefill = start_worker("prefill", lease_seconds=3)
+    before = expired(prefill)
     stream = gateway.attach(prefill.grpc)
     kept, left = await stream.submit(PROMPT), await stream.submit(PROMPT)
     await stream.until_over(kept, left)
     request = kv_pb2.RenewRequest(incarnation=kept.handle.incarnation, request_id=kept.handle.request_id)
-    while not prefill.metrics()["kv_leases_expired_total"]:
+    while expired(prefill) == before:
         response = await gateway.kv(prefill.grpc).Renew(request)
-        assert response.lease_milliseconds == 3000
-        await asyncio.sleep(0.2)
-    assert left.parked is not None
+        assert response.lease_milliseconds == LEASE_SECONDS * 1000
+        await asyncio.sleep(0.1)
     assert (await gateway.pull(kept.handle)).bytes
     assert prefill.metrics()["kv_blocks_held"] == 7
+    await stream.cancel(kept)
 
 
 async def test_a_kv_that_expires_while_a_reader_holds_its_ticket_stays_until_the_reader_is_done(
-    start_worker: StartWorker, gateway: Gateway
+    prefill: WorkerProcess, gateway: Gateway
 ) -> None:
     """B6: pinned blocks are not reused; what the reader gets is its own KV, whole."""
-    prefill = start_worker("prefill", lease_seconds=2)
+    before = expired(prefill)
     stream = gateway.attach(prefill.grpc)
     leg = await stream.submit(PROMPT)
     await stream.until_over(leg)
     offer = await gateway.pull(leg.handle)
-    prefill.wait_for(kv_leases_expired_total=1)
+    prefill.wait_for(kv_leases_expired_total=before + 1)
     assert prefill.metrics()["kv_blocks_held"] == 7
     source = Source(offer.endpoint, offer.ticket)
     memory = _memory(leg.handle)
@@ -101,17 +127,22 @@ async def test_a_kv_that_expires_while_a_reader_holds_its_ticket_stays_until_the
     assert error.value.fault is Fault.REFUSED
 
 
-async def test_decode_workers_that_die_leave_nothing_behind(start_worker: StartWorker, gateway: Gateway) -> None:
+async def test_decode_workers_that_die_leave_nothing_behind(
+    start_worker: StartWorker, prefill: WorkerProcess, gateway: Gateway
+) -> None:
     """B5, B6: sixteen KV caches wait for a decode worker that was killed; their leases free them."""
-    prefill = start_worker("prefill", lease_seconds=3)
     doomed = start_worker("decode")
     prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(doomed.grpc)
-    firsts = [await prefills.submit([5 + number] * 30) for number in range(16)]
+    prompts = [[5 + number] * 30 for number in range(16)]
+    await decodes.until(lambda: bool(decodes.messages))
+    firsts = [await prefills.submit(prompt) for prompt in prompts]
     await prefills.until_over(*firsts)
     rests = [
-        await decodes.submit([5 + number] * 30, first.tokens, kv=first.handle) for number, first in enumerate(firsts)
+        await decodes.submit(prompt, first.tokens, kv=first.handle)
+        for prompt, first in zip(prompts, firsts, strict=True)
     ]
     await decodes.until(lambda: bool(rests[0].tokens))
+    assert prefill.metrics()["requests_parked"] > 0
     doomed.kill()
     await decodes.until(lambda: decodes.ended is not None)
     prefill.wait_until_empty()

@@ -47,37 +47,24 @@ async def test_a_restarted_prefill_worker_is_met_again_without_a_restart_of_deco
     assert first.tokens + rest.tokens == expected
 
 
-async def test_a_prefill_worker_that_dies_while_its_kv_waits_fails_the_decode_leg(
-    start_worker: StartWorker, prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway
+async def test_a_killed_prefill_worker_fails_those_that_wait_for_their_kv_and_only_those(
+    start_worker: StartWorker, decode: WorkerProcess, gateway: Gateway
 ) -> None:
-    """B3: the leg that waits for room learns of it by its renewals, not by a time-out of the request."""
+    """B3: the leg that waits for room learns of it by its renewals; the one that was pulled goes on."""
     dying = start_worker("prefill", lease_seconds=3)
-    prefills, others, decodes = (gateway.attach(worker.grpc) for worker in (dying, prefill, decode))
-    blocker, first = await others.submit(PROMPT), await prefills.submit(PROMPT)
-    await others.until_over(blocker)
-    await prefills.until_over(first)
-    running = await decodes.submit(PROMPT, blocker.tokens, kv=blocker.handle)
-    await decodes.until(lambda: bool(running.tokens))
-    waiting = await decodes.submit(PROMPT, first.tokens, kv=first.handle)
+    prefills, decodes = gateway.attach(dying.grpc), gateway.attach(decode.grpc)
+    firsts = [await prefills.submit(PROMPT) for _ in range(2)]
+    await prefills.until_over(*firsts)
+    running, waiting = [await decodes.submit(PROMPT, first.tokens, kv=first.handle) for first in firsts]
+    await decodes.until(lambda: running.joined is not None)
     dying.kill()
     await decodes.until_over(waiting)
     assert waiting.failure == "KV_LOST"
+    assert running.failed is None
+    before = len(running.tokens)
+    await decodes.until(lambda: running.over or len(running.tokens) > before)
+    assert running.failed is None
     await decodes.cancel(running)
-
-
-async def test_a_killed_prefill_worker_takes_nothing_of_a_running_request_with_it(
-    start_worker: StartWorker, decode: WorkerProcess, gateway: Gateway
-) -> None:
-    """B3: once the KV is pulled the prefill worker is not needed any more."""
-    dying = start_worker("prefill")
-    prefills, decodes = gateway.attach(dying.grpc), gateway.attach(decode.grpc)
-    first = await prefills.submit(PROMPT, max_tokens=200)
-    await prefills.until_over(first)
-    rest = await decodes.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=200)
-    await decodes.until(lambda: rest.joined is not None)
-    dying.kill()
-    await decodes.until_over(rest)
-    assert len(first.tokens) + len(rest.tokens) == 200
 
 
 async def test_a_killed_gateway_connection_frees_both_sides(

@@ -37,7 +37,7 @@ def test_a_kv_memory_that_is_too_small_is_told_in_numbers(start_worker: StartWor
     assert "1048576" in text
 
 
-@pytest.mark.parametrize("name", ["grpc_port", "data_port", "http_port"])
+@pytest.mark.parametrize("name", ["grpc_port", "http_port"])
 def test_a_port_that_is_taken_is_named_by_its_flag(start_worker: StartWorker, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = reason(start_worker("prefill", **{name: taken.getsockname()[1]}))

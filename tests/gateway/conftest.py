@@ -21,7 +21,6 @@ TEMPLATE = """\
 {% endfor %}
 assistant:"""
 
-StartWorker = Callable[..., WorkerProcess]
 StartGateway = Callable[..., GatewayProcess]
 Pair = tuple[WorkerProcess, WorkerProcess]
 
@@ -39,20 +38,6 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory, smollm2_text: ModelText
     smollm2_text.tokenizer.backend.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
-
-
-@pytest.fixture
-def start_worker(tiny_llama: Path, tmp_path: Path) -> Iterator[StartWorker]:
-    """Starts workers that live for one test."""
-    started: list[WorkerProcess] = []
-
-    def start(role: Any, **flags: Any) -> WorkerProcess:
-        started.append(WorkerProcess(role, tiny_llama, tmp_path, **LIMITS | flags))
-        return started[-1]
-
-    yield start
-    for worker in started:
-        worker.kill()
 
 
 @pytest.fixture
@@ -105,3 +90,23 @@ def gateway(shared_gateway: GatewayProcess, pair: Pair) -> GatewayProcess:
     """The shared gateway; the test must leave the workers empty."""
     assert pair
     return shared_gateway
+
+
+@pytest.fixture(scope="session")
+def shared_cramped_pair(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Workers with room for 2720 tokens (170 blocks of 16 tokens and 6 KiB), and one place in the prefill queue."""
+    folder = tmp_path_factory.mktemp("cramped-pair")
+    limits = {"max_model_length": 2048, "kv_cache_memory": "1020Ki"}
+    prefill = WorkerProcess("prefill", tiny_llama, folder, **limits, max_waiting=1)
+    decode = WorkerProcess("decode", tiny_llama, folder, **limits)
+    yield prefill, decode
+    prefill.kill()
+    decode.kill()
+
+
+@pytest.fixture
+def cramped_pair(shared_cramped_pair: Pair) -> Iterator[Pair]:
+    """The cramped workers, which every test has to leave empty."""
+    yield shared_cramped_pair
+    for worker in shared_cramped_pair:
+        worker.wait_until_empty()

@@ -10,6 +10,7 @@ import pytest
 from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.workers import WorkerProcess
 
+Pair = tuple[WorkerProcess, WorkerProcess]
 BODY = {"model": "test-model", "prompt": "hello", "max_tokens": 3000, "ignore_eos": True, "temperature": 0}
 
 
@@ -24,7 +25,7 @@ def _request(gateway: GatewayProcess, **fields: Any) -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_while_decode_runs(gateway: GatewayProcess, pair: tuple[WorkerProcess, WorkerProcess], stream: bool) -> None:
+def test_while_decode_runs(gateway: GatewayProcess, pair: Pair, stream: bool) -> None:
     """B5 and B2."""
     with _request(gateway, stream=stream):
         pair[1].wait_for(requests_running=1)
@@ -33,12 +34,9 @@ def test_while_decode_runs(gateway: GatewayProcess, pair: tuple[WorkerProcess, W
     gateway.wait_for(requests_in_flight=0)
 
 
-def test_while_the_kv_is_parked(
-    start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
-) -> None:
-    """B5: the first request fills the decode worker (384 bytes a token), the second one waits with its KV parked."""
-    small = {"max_model_length": 2048, "kv_cache_memory": "1Mi"}
-    prefill, decode = start_worker("prefill", **small), start_worker("decode", **small)
+def test_while_the_kv_is_parked(start_gateway: Callable[..., GatewayProcess], cramped_pair: Pair) -> None:
+    """B5: the first request fills the decode worker, the second one waits for room with its KV parked."""
+    prefill, decode = cramped_pair
     gateway = start_gateway(prefill, decode).wait_until_usable()
     with _request(gateway, max_tokens=2000):
         decode.wait_for(requests_running=1)
@@ -46,23 +44,17 @@ def test_while_the_kv_is_parked(
             prefill.wait_for(requests_parked=1)
         prefill.wait_for(requests_parked=0, kv_blocks_held=0)
         decode.wait_for(requests_waiting=0, requests_running=1)
-    decode.wait_until_empty()
 
 
-def test_while_prefill_is_queued(
-    start_worker: Callable[..., WorkerProcess], start_gateway: Callable[..., GatewayProcess]
-) -> None:
-    """B5: a prefill worker with room for one prompt makes the second one wait."""
-    small = {"max_model_length": 1024, "kv_cache_memory": "480Ki"}
-    prefill, decode = start_worker("prefill", **small), start_worker("decode", **small)
+def test_while_prefill_is_queued(start_gateway: Callable[..., GatewayProcess], cramped_pair: Pair) -> None:
+    """B5: one long prompt is parked until decode has room for it, so the next one waits for memory."""
+    prefill, decode = cramped_pair
     gateway = start_gateway(prefill, decode).wait_until_usable()
-    long = {"prompt": [5] * 700, "max_tokens": 300}
-    with _request(gateway, **long):
+    long = {"prompt": [5] * 1500, "max_tokens": 500}
+    with _request(gateway, max_tokens=2000):
         decode.wait_for(requests_running=1)
         with _request(gateway, **long):
             prefill.wait_for(requests_parked=1)
             with _request(gateway, **long):
                 prefill.wait_for(requests_parked=1, requests_waiting=1)
             prefill.wait_for(requests_parked=1, requests_waiting=0)
-    for worker in (prefill, decode):
-        worker.wait_until_empty()

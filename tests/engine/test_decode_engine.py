@@ -159,11 +159,12 @@ def test_the_same_id_can_come_again_and_gets_its_own_blocks(make_engine: EngineM
 
 def test_a_request_whose_kv_is_not_finite_fails_alone(make_engine: EngineMaker, tiny: TinyLlama) -> None:
     prefill, decode = make_engine("prefill"), make_engine("decode", blocks=4)
-    works = [Work(request_id, PROMPT, max_tokens=4) for request_id in ("well", "ill")]
+    # the shorter one is padded, and not with what the other holds
+    works = [Work("ill", PROMPT, max_tokens=4), Work("well", PROMPT[:5], max_tokens=4)]
     done, parked = prefilled(prefill, works)
     for request_id in done:
         decode.admit(done[request_id])
-    assert decode.step() == (Reserved("well"), Reserved("ill"))
+    assert decode.step() == (Reserved("ill"), Reserved("well"))
     ill = decode.import_target("ill").buffers[0]
     for request_id in done:
         copy_kv(prefill, decode, parked[request_id])
@@ -173,7 +174,7 @@ def test_a_request_whose_kv_is_not_finite_fails_alone(make_engine: EngineMaker, 
     assert dropped.request_id == "ill"
     assert "not finite" in dropped.message
     outcome = [happening.token for happening in (*happenings, *steps(decode)) if isinstance(happening, Token)]
-    assert outcome == tiny.greedy(PROMPT, 4)[1:]
+    assert outcome == tiny.greedy(PROMPT[:5], 4)[1:]
     assert decode.load().free_blocks == 4
 
 

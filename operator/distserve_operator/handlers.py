@@ -12,6 +12,7 @@ import kopf
 from distserve_operator.cluster.caching import Key, ObjectCache
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, WATCHED, Kind
 from distserve_operator.names import label_value
+from distserve_operator.observed.metadata import controller
 from distserve_operator.reconciling.work_queue import WorkQueue
 from distserve_proto.contract import LABEL_DEPLOYMENT
 
@@ -59,7 +60,7 @@ def _register(registry: kopf.OperatorRegistry, kind: Kind, cache: ObjectCache, q
     coordinates = (kind.group, kind.version, kind.plural)
 
     @kopf.index(*coordinates, id=kind.plural, registry=registry)
-    def index(body: kopf.Body, **_: Any) -> dict[Key, Mapping[str, Any]]:  # noqa: ANN401
+    async def index(body: kopf.Body, **_: Any) -> dict[Key, Mapping[str, Any]]:  # noqa: ANN401
         return {_key(kind, body): _without_managed_fields(body)}
 
     # kopf calls this only after all kinds have been listed and indexed.
@@ -72,11 +73,15 @@ def _register(registry: kopf.OperatorRegistry, kind: Kind, cache: ObjectCache, q
 
 
 def _key(kind: Kind, body: kopf.Body) -> Key:
-    """The deployment that an object belongs to, by namespace and label."""
+    """The deployment that an object belongs to, by namespace and label; by its owner when the label was taken away."""
     metadata = body["metadata"]
     if kind is DEPLOYMENT_RESOURCE:
         return metadata["namespace"], label_value(metadata["name"])
-    return metadata["namespace"], (metadata.get("labels") or {}).get(LABEL_DEPLOYMENT, "")
+    label = (metadata.get("labels") or {}).get(LABEL_DEPLOYMENT)
+    owner = controller(metadata)
+    if label is None and owner is not None and owner.get("kind") == DEPLOYMENT_RESOURCE.name:
+        label = label_value(owner["name"])
+    return metadata["namespace"], label or ""
 
 
 def _without_managed_fields(body: kopf.Body) -> dict[str, Any]:

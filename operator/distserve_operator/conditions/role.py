@@ -35,9 +35,7 @@ def _pod_problem(s: RoleSituation) -> Verdict | None:
 
 def _rolling(s: RoleSituation) -> Verdict | None:
     old = len(s.alive) - len(s.updated)
-    if old == 0:
-        return None
-    return Verdict(State.FALSE, "Rolling", f"{_count(s)}; {old} of the previous template still to be replaced")
+    return Verdict(State.FALSE, "Rolling", f"{_count(s)}; {old} still to be replaced") if old else None
 
 
 def _no_device(s: RoleSituation) -> Verdict | None:
@@ -71,4 +69,6 @@ _CHECKS: Final[tuple[Callable[[RoleSituation], Verdict | None], ...]] = (
 
 def _count(s: RoleSituation) -> str:
     ready, wanted = sum(pod.ready for pod in s.updated), s.shape.replicas
-    return f"{ready} of {wanted} {s.role} instance{'' if wanted == 1 else 's'} ready"
+    old = sum(pod.ready for pod in s.alive) - ready
+    beside = f", {old} of the previous template" if old else ""
+    return f"{ready} of {wanted} {s.role} instance{'' if wanted == 1 else 's'} ready{beside}"

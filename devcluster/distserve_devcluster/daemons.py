@@ -22,6 +22,12 @@ class Daemon:
         except ChildProcessError:
             return True
 
+    def reap(self, timeout_seconds: float) -> None:
+        """Leave no zombie of a program that is about to end; one that this process did not start is not ours to reap."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self.has_ended() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
     def end(self, grace_seconds: float) -> None:
         """Ask it to end, kill it after the grace period, and return when it is gone."""
         number = signal.SIGTERM

@@ -185,12 +185,15 @@ def _wait_until_ready(state: StateFolder, programs: Programs, process: Daemon | 
 
 
 def _stop(state: StateFolder) -> None:
+    owner = json.loads(state.owner_lock.read_text())
     with suppress(DevClusterError):  # if it does not answer it is killed below
         ask(state, "shutdown")
     if not _wait_until_free(state, STOP_TIMEOUT_SECONDS):
-        _kill_owner(state)
+        if start_time(owner["pid"]) == owner["startTime"]:
+            os.kill(owner["pid"], signal.SIGKILL)
         if not _wait_until_free(state, STOP_TIMEOUT_SECONDS):
             raise LoggedError("the cluster's supervisor does not end", state.supervisor_log)
+    Daemon(owner["pid"]).reap(STOP_TIMEOUT_SECONDS)
 
 
 def _wait_until_free(state: StateFolder, timeout_seconds: float) -> bool:
@@ -200,12 +203,6 @@ def _wait_until_free(state: StateFolder, timeout_seconds: float) -> bool:
             return False
         time.sleep(POLL_SECONDS)
     return True
-
-
-def _kill_owner(state: StateFolder) -> None:
-    owner = json.loads(state.owner_lock.read_text())
-    if start_time(owner["pid"]) == owner["startTime"]:
-        os.kill(owner["pid"], signal.SIGKILL)
 
 
 def _remove(path: Path) -> None:

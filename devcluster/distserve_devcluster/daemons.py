@@ -23,7 +23,7 @@ class Daemon:
             return True
 
     def reap(self, timeout_seconds: float) -> None:
-        """Leave no zombie of a program that is about to end; one that this process did not start is not ours to reap."""
+        """Leave no zombie of a program that is about to end, unless another process started it."""
         deadline = time.monotonic() + timeout_seconds
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

@@ -18,21 +18,26 @@ deployments = st.from_regex(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 )
 
 
-def all_names(deployment: str) -> list[str]:
-    return [
-        names.gateway(deployment),
-        names.service(deployment),
-        names.worker_account(deployment),
-        *(names.worker_pod(deployment, role, 999, 0, "0123abcd", 17) for role in (Role.PREFILL, Role.DECODE)),
-    ]
+def all_names(deployment: str) -> dict[str, list[str]]:
+    """Names by kind: only objects of the same kind can be in each other's way."""
+    return {
+        "Deployment": [names.gateway(deployment)],
+        "Service": [names.service(deployment)],
+        "ServiceAccount": [names.gateway(deployment), names.worker_account(deployment)],
+        "Pod": [names.worker_pod(deployment, role, 999, 0, "0123abcd", 17) for role in (Role.PREFILL, Role.DECODE)],
+    }
+
+
+def assert_legal(deployment: str) -> None:
+    for name in (name for several in all_names(deployment).values() for name in several):
+        assert len(name) <= 63
+        assert DNS_1035.fullmatch(name)
 
 
 @given(deployments)
 def test_every_name_is_a_dns_label_of_at_most_63_characters(deployment: str) -> None:
     """B32."""
-    for name in all_names(deployment):
-        assert len(name) <= 63
-        assert DNS_1035.fullmatch(name)
+    assert_legal(deployment)
     value = names.label_value(deployment)
     assert len(value) <= 63
     assert LABEL.fullmatch(value)
@@ -41,15 +46,14 @@ def test_every_name_is_a_dns_label_of_at_most_63_characters(deployment: str) -> 
 @pytest.mark.parametrize("deployment", ["a" * 253, "7b", "llama-3.1-8b", "x." * 126 + "x", "a-" * 26 + "b"])
 def test_awkward_names_work(deployment: str) -> None:
     """B32."""
-    for name in all_names(deployment):
-        assert len(name) <= 63
-        assert DNS_1035.fullmatch(name)
+    assert_legal(deployment)
 
 
 @given(st.lists(deployments, min_size=2, max_size=6, unique=True))
 def test_two_deployments_never_share_a_name(several: list[str]) -> None:
-    made = [name for deployment in several for name in all_names(deployment)]
-    assert len(made) == len(set(made))
+    for kind in all_names("x"):
+        made = [name for deployment in several for name in all_names(deployment)[kind]]
+        assert len(made) == len(set(made)), kind
     assert len({names.label_value(deployment) for deployment in several}) == len(several)
 
 

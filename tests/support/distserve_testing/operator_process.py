@@ -168,12 +168,18 @@ class Fleet:
         """Do what kubelets would: every pod of the deployment runs and is ready."""
         for pod in self.children("pods"):
             if "deletionTimestamp" not in pod["metadata"]:
-                self.set_status(pod["metadata"]["name"], running())
+                done = self._set_status(pod["metadata"]["name"], running())
+                assert done.returncode == 0 or "NotFound" in done.stderr, done.stderr
 
     def set_status(self, pod: str, status: Manifest) -> None:
         """Replace parts of a pod's status."""
+        done = self._set_status(pod, status)
+        assert done.returncode == 0, done.stderr
+
+    def _set_status(self, pod: str, status: Manifest) -> "subprocess.CompletedProcess[str]":
         patch = json.dumps({"status": status})
-        self.namespace.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", f"--patch={patch}")
+        where = ["patch", "pod", pod, "--subresource=status", "--type=merge"]
+        return self.namespace.try_kubectl(*where, f"--patch={patch}")
 
     def become_ready(self) -> None:
         """Play the kubelet until the deployment is Ready."""

@@ -1,5 +1,6 @@
 """A request that is prefilled on one worker and decoded on another gives the tokens that one engine gives."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ async def test_smollm2_continues_on_another_worker_with_the_same_tokens(
     prefill, decode = smollm2_pair
     prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(decode.grpc)
     fields: dict[str, Any] = {"sampling": sampling, "max_tokens": OUTPUT}
-    expected = [await alone(prefills, prompt, **fields) for prompt in PROMPTS]
+    expected = await asyncio.gather(*(alone(prefills, prompt, **fields) for prompt in PROMPTS))
     firsts = [await prefills.submit(prompt, **fields) for prompt in PROMPTS]
     await prefills.until_over(*firsts)
     rests = [

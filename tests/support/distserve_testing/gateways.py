@@ -60,6 +60,7 @@ class GatewayStream:
         self._numbers = itertools.count(1)
         self._legs: dict[str, Leg] = {}
         self._changed = asyncio.Condition()
+        self._writing = asyncio.Lock()
         self.load = worker_pb2.Load()
         self.messages: list[worker_pb2.WorkerMessage] = []
         self._reading = asyncio.create_task(self._read())
@@ -70,12 +71,12 @@ class GatewayStream:
         request_id = fields.pop("request_id", f"r{next(self._numbers)}")
         leg = self._legs[request_id] = Leg(request_id)
         submit = worker_pb2.Submit(request_id=request_id, prompt=prompt, output=output, **fields)
-        await self._call.write(worker_pb2.GatewayMessage(submit=submit))
+        await self._write(worker_pb2.GatewayMessage(submit=submit))
         return leg
 
     async def cancel(self, leg: Leg) -> None:
         """Cancel a leg."""
-        await self._call.write(worker_pb2.GatewayMessage(cancel=worker_pb2.Cancel(request_id=leg.request_id)))
+        await self._write(worker_pb2.GatewayMessage(cancel=worker_pb2.Cancel(request_id=leg.request_id)))
 
     async def until_over(self, *legs: Leg) -> None:
         """Wait until all legs are parked, finished or failed."""
@@ -95,6 +96,10 @@ class GatewayStream:
         """End our direction only."""
         await self._call.done_writing()
         await self.until(lambda: self.ended is not None)
+
+    async def _write(self, message: worker_pb2.GatewayMessage) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await self._call.write(message)
 
     async def _read(self) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import grpc
@@ -13,11 +13,11 @@ from distserve_proto import kv_pb2, worker_pb2
 from distserve_worker.server.arrivals import Exported, Step, Target
 from distserve_worker.server.commands import Command, Drop
 from distserve_worker.server.identity import Identity
+from distserve_worker.server.kept import Kept
 from distserve_worker.server.leases import Leases
 from distserve_worker.server.legs import Leg, Legs
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.wire import block_messages, blocks_of, layout_message, layout_of
-from distserve_worker.transfer.deadlines import transfer_seconds
 from distserve_worker.transfer.interface import Fault, Serving, TransferError
 
 log = logging.getLogger(__name__)
@@ -31,23 +31,6 @@ class KvRefused(Exception):  # noqa: N818 - an answer to one reader
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
         self.code = code
-
-
-@dataclass(slots=True, eq=False)
-class _Reading:
-    """One offer to one reader."""
-
-    serving: Serving
-    ticket: bytes = b""
-    timer: asyncio.TimerHandle | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Kept:
-    """A parked KV and who reads it."""
-
-    exported: Exported
-    readings: set[_Reading] = field(default_factory=set)
 
 
 class Parking:
@@ -68,8 +51,8 @@ class Parking:
         self._transports = transports
         self._leases = Leases(lease_seconds)
         self._metrics = metrics
-        self._kept: dict[str, _Kept] = {}
-        self._leaving: set[_Kept] = set()
+        self._kept: dict[str, Kept] = {}
+        self._leaving: dict[str, Kept] = {}
 
     @property
     def phase(self) -> worker_pb2.Phase.ValueType:
@@ -98,7 +81,7 @@ class Parking:
         assert isinstance(arrival, Exported), "a prefill engine reserves nothing"
         if leg.deadline is not None:
             leg.deadline.cancel()  # the leg is over; from here on the lease counts
-        self._kept[leg.key] = _Kept(arrival)
+        self._kept[leg.key] = Kept(arrival, partial(self._unread, leg.key))
         self._leases.grant(leg.key, time.monotonic())
         leg.event.parked.CopyFrom(worker_pb2.Parked(kv=self._handle(leg.key, arrival), stages=leg.stages))
 
@@ -113,7 +96,11 @@ class Parking:
         if name is None:
             text = f"no common transport: asked for {list(request.transports)}, there is {list(self._transports)}"
             raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, text)
-        return self._offer(kept, self._transports[name])
+        try:
+            return kept.offer(self._transports[name])
+        except TransferError as error:
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.fault is Fault.BUSY else grpc.StatusCode.INTERNAL
+            raise KvRefused(code, str(error)) from error
 
     def renew(self, incarnation: str, key: str) -> float:
         """Begin a lease anew; its seconds. Raises `KvRefused`."""
@@ -151,18 +138,18 @@ class Parking:
             compatibility_key=self._identity.compatibility_key,
         )
 
-    def _checked(self, handle: kv_pb2.KvHandle) -> _Kept:
+    def _checked(self, handle: kv_pb2.KvHandle) -> Kept:
         self._check_incarnation(handle.incarnation)
         self._check_equal("compatibility_key", handle.compatibility_key, self._identity.compatibility_key)
         self._check_equal("layout", layout_of(handle.layout), self._identity.layout)
         kept = self._kept.get(handle.request_id)
         if kept is None or not self._leases.holds(handle.request_id, time.monotonic()):
             raise _gone(handle.request_id)
-        if blocks_of(handle) != kept.exported.parked.blocks:
+        if blocks_of(handle) != kept.parked.blocks:
             # What is parked is pinned: blocks with other generations were freed, and hold somebody else's KV by now.
             text = f"handle.blocks: are not those of {handle.request_id}"
             raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, text)
-        self._check_equal("tokens", handle.tokens, kept.exported.parked.tokens)
+        self._check_equal("tokens", handle.tokens, kept.parked.tokens)
         return kept
 
     def _check_incarnation(self, incarnation: str) -> None:
@@ -171,37 +158,6 @@ class Parking:
     def _check_equal(self, name: str, told: object, ours: object) -> None:
         if told != ours:
             raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, f"handle.{name}: is {told}, here it is {ours}")
-
-    def _offer(self, kept: _Kept, serving: Serving) -> kv_pb2.PullResponse:
-        memory = kept.exported.memory
-        reading = _Reading(serving)
-        loop = asyncio.get_running_loop()
-
-        def ended(error: TransferError | None) -> None:
-            loop.call_soon_threadsafe(self._ended, kept, reading, error)
-
-        seconds = transfer_seconds(memory.nbytes)
-        try:
-            source = serving.offer(memory, time.monotonic() + seconds, ended)
-        except TransferError as error:
-            code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.fault is Fault.BUSY else grpc.StatusCode.INTERNAL
-            raise KvRefused(code, str(error)) from error
-        reading.ticket = source.ticket
-        reading.timer = loop.call_later(seconds, serving.withdraw, source.ticket)
-        kept.readings.add(reading)
-        return kv_pb2.PullResponse(
-            transport=serving.name, endpoint=source.endpoint, ticket=source.ticket, bytes=memory.nbytes
-        )
-
-    def _ended(self, kept: _Kept, reading: _Reading, error: TransferError | None) -> None:
-        if error is not None:
-            log.info("a pull of %s ended: %s", kept.exported.parked.request_id, error)
-        if reading.timer is not None:
-            reading.timer.cancel()
-        kept.readings.discard(reading)
-        if kept in self._leaving and not kept.readings:
-            self._leaving.discard(kept)
-            self._post(Drop(kept.exported.parked.request_id))
 
     def _forget(self, key: str, *, interrupt: bool) -> None:
         leg = self._legs.get(key)
@@ -212,12 +168,16 @@ class Parking:
     def _leave(self, key: str, *, interrupt: bool) -> None:
         self._leases.end(key)
         kept = self._kept.pop(key, None)
-        if kept is None or not kept.readings:
+        if kept is None or not kept.is_read:
             self._post(Drop(key))
             return
-        self._leaving.add(kept)
-        for reading in tuple(kept.readings) if interrupt else ():
-            reading.serving.withdraw(reading.ticket)
+        self._leaving[key] = kept
+        if interrupt:
+            kept.interrupt()
+
+    def _unread(self, key: str) -> None:
+        if self._leaving.pop(key, None) is not None:
+            self._post(Drop(key))
 
 
 def _gone(key: str) -> KvRefused:

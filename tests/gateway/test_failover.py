@@ -35,6 +35,7 @@ class Fleet:
         for role, workers in (("prefill", self.prefills), ("decode", self.decodes)):
             for place, worker in enumerate(workers):
                 if worker.process.poll() is not None:
+                    worker.kill()
                     workers[place] = self._start(role)
 
     def restart(self, decode: WorkerProcess) -> None:

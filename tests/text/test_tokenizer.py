@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from distserve_worker.text.tokenizer import ModelText, Tokenizer
+from distserve_worker.text.tokenizer import ModelText, TextTooLongError, Tokenizer
 
 TEXTS = [
     "",
@@ -61,6 +61,18 @@ def test_the_vocabulary_is_that_of_the_model(tokenizer: Tokenizer) -> None:
 def test_a_long_text_without_spaces_is_tokenized_without_loss(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("ab" * 50_000, add_special_tokens=False)
     assert tokenizer.detokenizer().feed(tokens) == "ab" * 50_000
+
+
+def test_a_text_that_is_far_too_long_is_refused_without_tokenizing_it(tokenizer: Tokenizer) -> None:
+    with pytest.raises(TextTooLongError) as error:
+        tokenizer.encode(" " * 400_000, add_special_tokens=False, at_most=1000)
+    assert 1000 < error.value.at_least <= len(tokenizer.encode(" " * 400_000, add_special_tokens=False))
+
+
+@given(text=st.text() | st.sampled_from(TEXTS + DIGIT_RUNS))
+def test_no_text_is_refused_that_has_few_enough_tokens(tokenizer: Tokenizer, text: str) -> None:
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.encode(text, add_special_tokens=False, at_most=len(tokens)) == tokens
 
 
 def test_a_model_that_can_chat_has_a_template(smollm2_text: ModelText) -> None:

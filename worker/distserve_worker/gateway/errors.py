@@ -72,12 +72,10 @@ def internal() -> ApiError:
     return ApiError(Problem(500, "The gateway failed on this request; see its log", "server_error", None, "internal"))
 
 
-def context_length_exceeded(prompt_tokens: int, asked: int | None, limit: int, param: str) -> ApiError:
-    """Prompt and output together cannot be held by every instance that may get the request."""
-    total = prompt_tokens + (1 if asked is None else asked)
-    output = "at least 1" if asked is None else str(asked)
+def context_length_exceeded(prompt: str, total: str, output: int | None, limit: int, param: str) -> ApiError:
+    """Prompt and output together cannot be held by every instance that may get the request; counts as texts."""
     message = (
         f"This model holds at most {limit} tokens per request, but {total} are needed: "
-        f"{prompt_tokens} in the prompt and {output} to produce"
+        f"{prompt} in the prompt and {'at least 1' if output is None else output} to produce"
     )
     return invalid(message, param, "context_length_exceeded")

@@ -26,7 +26,7 @@ class Fleet:
 
     def update(self, targets: Iterable[Target]) -> None:
         """Attach to the targets that are new and retire the connections of those that are gone."""
-        wanted = set(targets)
+        wanted = dict.fromkeys(targets)  # in order: among equals the first one is chosen first
         for target, connection in self._connections.items():
             if target not in wanted:
                 connection.retire()

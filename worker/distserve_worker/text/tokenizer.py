@@ -10,12 +10,21 @@ from distserve_worker.text.token_bytes import TokenBytes, token_bytes
 from distserve_worker.weights.config import ModelConfig
 
 
+class TextTooLongError(ValueError):
+    """A text has more tokens than asked for; `at_least` is a lower bound that was cheap to find."""
+
+    def __init__(self, at_least: int) -> None:
+        super().__init__(f"the text has at least {at_least} tokens")
+        self.at_least = at_least
+
+
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
     """The model's vocabulary; safe to use from several threads."""
 
     backend: tokenizers.Tokenizer
     pieces: TokenBytes
+    longest_token_bytes: int | None  # unknown where text is changed before it is cut
     vocabulary_size: int  # of the model, which may be larger than the tokenizer's
     stop_token_ids: frozenset[int]
 
@@ -24,15 +33,30 @@ class Tokenizer:
         """Wrap the tokenizer of the model that `config` describes. Raises `UnsupportedDecoderError`."""
         backend.no_truncation()
         backend.no_padding()
-        return cls(backend, token_bytes(backend), config.vocab, config.eos_token_ids)
+        pieces = token_bytes(backend)
+        longest = _longest_token_bytes(backend, pieces) if backend.normalizer is None else None
+        return cls(backend, pieces, longest, config.vocab, config.eos_token_ids)
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        """Token ids of `text`; with special tokens the model's BOS or EOS is added where its tokenizer says so."""
+    def encode(self, text: str, *, add_special_tokens: bool, at_most: int | None = None) -> tuple[int, ...]:
+        """Token ids of `text`; with special tokens the model's BOS or EOS is added where its tokenizer says so.
+
+        Raises `TextTooLongError` for a text that cannot be `at_most` tokens, without spending the time to tokenize it.
+        """
+        if at_most is not None and self.longest_token_bytes is not None:
+            at_least = -(-len(text.encode()) // self.longest_token_bytes)
+            if at_least > at_most:
+                raise TextTooLongError(at_least)
         return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def detokenizer(self) -> Detokenizer:
         """A new incremental decoder for one output."""
         return Detokenizer(self.pieces)
+
+
+def _longest_token_bytes(backend: tokenizers.Tokenizer, pieces: TokenBytes) -> int:
+    """The most bytes of text that one token can stand for; control tokens are written out in text too."""
+    written = max((len(token.content.encode()) for token in backend.get_added_tokens_decoder().values()), default=1)
+    return max(written, *(len(pieces.of(token)) for token in range(backend.get_vocab_size())))
 
 
 @dataclass(frozen=True, slots=True)

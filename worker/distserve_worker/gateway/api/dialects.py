@@ -25,14 +25,14 @@ class Dialect(Generic[Body]):
     chunk_object: str
     prompt_param: str
     read: Callable[[bytes], Body]  # raises ApiError
-    tokens: Callable[[Body, ModelText], tuple[int, ...]]  # raises ApiError
+    tokens: Callable[[Body, ModelText, int], tuple[int, ...]]  # at most so many; raises ApiError, TextTooLongError
     opening: tuple[Choice, ...]  # of chunks before any text
     piece: Callable[[str], Choice]  # of a chunk that adds text
     ending: Callable[[Finish], Choice]  # of the chunk that says why the text ends
     whole: Callable[[str, Finish], Choice]  # of a response that is not streamed
 
 
-def _chat_tokens(body: ChatBody, text: ModelText) -> tuple[int, ...]:
+def _chat_tokens(body: ChatBody, text: ModelText, at_most: int) -> tuple[int, ...]:
     if text.chat_template is None:
         raise invalid("This model has no chat template; use /v1/completions", "messages", "no_chat_template")
     try:
@@ -41,7 +41,7 @@ def _chat_tokens(body: ChatBody, text: ModelText) -> tuple[int, ...]:
         message = f"'messages': the model's chat template refuses them: {error}"
         raise invalid(message, "messages", "invalid_value") from error
     # the template writes BOS itself where the model wants it
-    return text.tokenizer.encode(prompt, add_special_tokens=False)
+    return text.tokenizer.encode(prompt, add_special_tokens=False, at_most=at_most)
 
 
 def _chat_delta(delta: dict[str, str], finish: Finish | None) -> Choice:
@@ -53,9 +53,9 @@ def _chat_message(text: str, finish: Finish) -> Choice:
     return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
 
 
-def _completion_tokens(body: CompletionBody, text: ModelText) -> tuple[int, ...]:
+def _completion_tokens(body: CompletionBody, text: ModelText, at_most: int) -> tuple[int, ...]:
     if isinstance(body.prompt, str):
-        return text.tokenizer.encode(body.prompt, add_special_tokens=True)
+        return text.tokenizer.encode(body.prompt, add_special_tokens=True, at_most=at_most)
     size = text.tokenizer.vocabulary_size
     for index, token in enumerate(body.prompt):
         if token >= size:

@@ -16,7 +16,7 @@ from distserve_worker.gateway.answer import Answer
 from distserve_worker.gateway.api.bodies import GenerationBody
 from distserve_worker.gateway.api.dialects import Dialect
 from distserve_worker.gateway.api.measuring import CLIENT_GONE, Stopwatch
-from distserve_worker.gateway.api.preparing import check_length, generation
+from distserve_worker.gateway.api.preparing import generation, prompt_tokens
 from distserve_worker.gateway.api.producing import texts, unless_gone
 from distserve_worker.gateway.api.receiving import BodyLimits, ClientGoneError, read_body
 from distserve_worker.gateway.api.responses import ResponseWriter, error_event
@@ -112,11 +112,10 @@ class GenerationEndpoint:
         exchange.stopwatch.answered(job, answer)
 
     async def _prepare(self, body: GenerationBody, text: ModelText, request_id: str) -> Generation:
-        prompt = await asyncio.to_thread(self._dialect.tokens, body, text)
         longest = self._service.runner.fleet.longest_request()
         if longest is None:
             raise self._service.runner.no_pair()
-        check_length(body, prompt, self._dialect.prompt_param, longest)
+        prompt = await asyncio.to_thread(prompt_tokens, self._dialect, body, text, longest)
         return generation(request_id, body, prompt, text.tokenizer)
 
 

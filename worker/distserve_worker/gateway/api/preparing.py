@@ -1,12 +1,14 @@
 """Turns a checked body into a generation: tokens, sampling and limits, with the length checked once, here."""
 
 import secrets
+from typing import Any
 
 from distserve_proto.worker_pb2 import Sampling
 from distserve_worker.gateway.api.bodies import GenerationBody
-from distserve_worker.gateway.errors import context_length_exceeded, invalid
+from distserve_worker.gateway.api.dialects import Dialect
+from distserve_worker.gateway.errors import ApiError, context_length_exceeded, invalid
 from distserve_worker.gateway.generation import Generation
-from distserve_worker.text.tokenizer import Tokenizer
+from distserve_worker.text.tokenizer import ModelText, TextTooLongError, Tokenizer
 
 UINT64 = 2**64
 
@@ -23,15 +25,31 @@ def generation(request_id: str, body: GenerationBody, prompt: tuple[int, ...], t
     )
 
 
+def prompt_tokens(dialect: Dialect[Any], body: GenerationBody, text: ModelText, longest: int) -> tuple[int, ...]:
+    """The prompt in tokens, checked against what the fleet holds. Slow for long prompts. Raises `ApiError` (400)."""
+    try:
+        prompt = dialect.tokens(body, text, longest)
+    except TextTooLongError as error:
+        raise _too_long(error.at_least, body, longest, dialect.prompt_param, "at least ") from error
+    check_length(body, prompt, dialect.prompt_param, longest)
+    return prompt
+
+
 def check_length(body: GenerationBody, prompt: tuple[int, ...], prompt_param: str, longest: int) -> None:
     """Raises `ApiError` (400) unless every instance that may get the request can hold all of it."""
     if not prompt:
         raise invalid(f"'{prompt_param}' holds no tokens", prompt_param)
     asked, limit_param = body.limit
     if len(prompt) + 1 > longest:
-        raise context_length_exceeded(len(prompt), asked, longest, prompt_param)
+        raise _too_long(len(prompt), body, longest, prompt_param)
     if asked is not None and len(prompt) + asked > longest:
-        raise context_length_exceeded(len(prompt), asked, longest, limit_param)
+        raise _too_long(len(prompt), body, longest, limit_param)
+
+
+def _too_long(prompt: int, body: GenerationBody, longest: int, param: str, bound: str = "") -> ApiError:
+    asked, _ = body.limit
+    total = prompt + (1 if asked is None else asked)
+    return context_length_exceeded(f"{bound}{prompt}", f"{bound}{total}", asked, longest, param)
 
 
 def _sampling(body: GenerationBody, vocabulary_size: int) -> Sampling:

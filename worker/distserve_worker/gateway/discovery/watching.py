@@ -9,7 +9,8 @@ import json
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,62 +50,63 @@ class PodWatch:
     found: Callable[[Iterable[Target]], None]
 
     async def run(self) -> None:
-        """List, watch, and list again; returns only by being cancelled."""
-        await _configure()
+        """List, watch, and list again; returns only by being cancelled. Raises `NoClusterError` at the start."""
+        configuration = await _configuration()
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                async with client.ApiClient() as api:
-                    async for view in self._views(client.CoreV1Api(api)):
+                async with client.ApiClient(configuration) as api, aclosing(self._views(api)) as views:
+                    async for view in views:
                         self.found(view.targets.values())
                         pause = FIRST_PAUSE_SECONDS
-            except (
-                client.ApiException,
-                aiohttp.ClientError,
-                WatchEndedError,
-                TimeoutError,
-                OSError,
-                ValueError,
-            ) as error:
+            except _API_TROUBLE as error:
                 log.warning("watching pods of %s/%s: %s", self.namespace, self.deployment, _brief(error))
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads re-lists of gateways
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads re-lists of gateways
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _views(self, api: client.CoreV1Api) -> AsyncIterator[PodView]:
+    async def _views(self, api: client.ApiClient) -> AsyncGenerator[PodView]:
         """The view after the list and after each event, until the watch ends."""
-        listed = await self._call(api, LIST_SECONDS, {})
-        pods = await listed.json()
+        async with self._call(api, LIST_SECONDS, {}) as response:
+            pods = await response.json()
         view = PodView.listed(pods["items"], pods["metadata"]["resourceVersion"])
         yield view
-        watch = await self._call(
-            api, WATCH_SECONDS + LIST_SECONDS, {"watch": True, "resource_version": view.version} | _WATCH
-        )
-        async for kind, pod in _events(watch):
-            view = view.after(kind, pod)
-            yield view
+        options = {"watch": True, "resource_version": view.version} | _WATCH
+        async with self._call(api, WATCH_SECONDS + LIST_SECONDS, options) as response:
+            async for kind, pod in _events(response):
+                view = view.after(kind, pod)
+                yield view
 
-    async def _call(self, api: client.CoreV1Api, seconds: float, options: dict[str, Any]) -> aiohttp.ClientResponse:
+    @asynccontextmanager
+    async def _call(
+        self, api: client.ApiClient, seconds: float, options: dict[str, Any]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request for the pods; the answer is read raw, no model of ours needs all of a pod."""
-        response: aiohttp.ClientResponse = await api.list_namespaced_pod_without_preload_content(
+        response: aiohttp.ClientResponse = await client.CoreV1Api(api).list_namespaced_pod_without_preload_content(
             self.namespace,
             label_selector=selector(self.deployment),
             _request_timeout=float(seconds),
             **options,
         )
-        if response.status != 200:
-            raise WatchEndedError(f"HTTP {response.status}: {(await response.text())[:200]}")
-        return response
+        try:
+            if response.status != 200:
+                raise WatchEndedError(f"HTTP {response.status}: {(await response.text())[:200]}")
+            yield response
+        finally:
+            response.close()
 
 
-async def _configure() -> None:
-    """The pod's own service account, or the kubeconfig that KUBECONFIG names."""
+async def _configuration() -> client.Configuration:
+    """Access by the kubeconfig that KUBECONFIG names, or else by the pod's own service account."""
+    configuration = client.Configuration()
+    file = os.environ.get("KUBECONFIG")
     try:
-        if "KUBECONFIG" in os.environ:
-            await config.load_kube_config()
+        if file is None:
+            config.load_incluster_config(configuration)
         else:
-            config.load_incluster_config()
+            await config.load_kube_config(file, client_configuration=configuration)
     except config.ConfigException as error:
         raise NoClusterError(f"--deployment needs a service account or $KUBECONFIG: {error}") from error
+    return configuration
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Pod]]:

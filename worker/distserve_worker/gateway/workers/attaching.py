@@ -69,7 +69,11 @@ class WorkerConnection:
         """Stay attached until retired and idle."""
         pause = FIRST_PAUSE_SECONDS
         while not self._retired:
-            attached = await self._attach_once()
+            try:
+                attached = await self._attach_once()
+            except Exception:  # a fault in one stream must not end the connection for ever
+                log.exception("the stream to %s failed", self.target.instance)
+                attached = False
             pause = FIRST_PAUSE_SECONDS if attached else min(2 * pause, LONGEST_PAUSE_SECONDS)
             await self._rest(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnections
 

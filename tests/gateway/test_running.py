@@ -1,0 +1,268 @@
+"""One request over pairs of workers that fail in ways that real workers cannot be made to fail on demand.
+
+The workers here speak the real wire, but follow a script; `test_failover` has real ones.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from distserve_testing.clusters import until
+from distserve_testing.scripted_workers import (
+    HANG_UP,
+    Act,
+    ScriptedWorker,
+    decodes,
+    fails,
+    finishes_at_once,
+    hangs_up,
+    listening,
+    prefills,
+    says_nothing,
+)
+
+from distserve_proto.worker_pb2 import (
+    FAILURE_CODE_DEADLINE,
+    FAILURE_CODE_DRAINING,
+    FAILURE_CODE_INTERNAL,
+    FAILURE_CODE_KV_LOST,
+    FAILURE_CODE_QUEUE_FULL,
+    FAILURE_CODE_TOO_LONG,
+    PHASE_DECODE,
+    PHASE_PREFILL,
+    RequestEvent,
+    Sampling,
+)
+from distserve_worker.gateway.answer import Answer, Finish
+from distserve_worker.gateway.deadlines import Deadlines
+from distserve_worker.gateway.errors import ApiError
+from distserve_worker.gateway.fleet import Fleet
+from distserve_worker.gateway.generation import Generation
+from distserve_worker.gateway.metrics import Metrics
+from distserve_worker.gateway.running import MAX_ATTEMPTS, Runner
+from distserve_worker.gateway.workers.attaching import Target
+from distserve_worker.text.stop_strings import StopStrings
+from distserve_worker.text.tokenizer import ModelText
+
+WAIT_SECONDS = 30
+PROMPT = (11, 12, 13)
+
+
+@asynccontextmanager
+async def deployed(*workers: ScriptedWorker, deadline_seconds: float = WAIT_SECONDS) -> AsyncIterator[Runner]:
+    """A runner attached to all workers."""
+    async with listening(*workers):
+        fleet = Fleet("m")
+        fleet.update([Target(worker.address, worker.address) for worker in workers])
+        await asyncio.to_thread(until, lambda: len(fleet.candidates()) == len(workers), "all workers are attached")
+        yield Runner(fleet, Deadlines(deadline_seconds, 0), Metrics(fleet.usable_pairs, fleet.ready))
+        await fleet.close()
+
+
+@pytest.fixture
+def answer(smollm2_text: ModelText) -> Answer:
+    return Answer(smollm2_text.tokenizer.detokenizer(), StopStrings([]), lambda: None)
+
+
+def generation(max_tokens: int | None = None) -> Generation:
+    return Generation("r", PROMPT, max_tokens, Sampling(temperature=1, top_p=1, seed=9), (), frozenset({2}))
+
+
+def prefill(*acts: Act) -> ScriptedWorker:
+    return ScriptedWorker(PHASE_PREFILL, *acts)
+
+
+def decode(*acts: Act) -> ScriptedWorker:
+    return ScriptedWorker(PHASE_DECODE, *acts)
+
+
+def legs(workers: Sequence[ScriptedWorker]) -> list[list[str]]:
+    return [[submit.request_id for submit in worker.submits] for worker in workers]
+
+
+async def test_the_decode_leg_carries_the_handle_and_the_first_token(answer: Answer) -> None:
+    pair = prefill(prefills), decode(decodes(2))
+    async with deployed(*pair) as runner:
+        await runner.run(generation(max_tokens=3), answer)
+    (first,), (second,) = pair[0].submits, pair[1].submits
+    assert (answer.tokens, answer.finish) == ([100, 101, 102], Finish.LENGTH)
+    assert (list(first.prompt), list(first.output), first.HasField("kv")) == (list(PROMPT), [], False)
+    assert (list(second.prompt), list(second.output)) == (list(PROMPT), [100])
+    assert (second.kv.request_id, second.max_tokens, second.sampling.seed) == ("kv of r.1", 3, 9)
+    assert pair[0].cancelled == pair[1].cancelled == []
+
+
+async def test_absent_limits_stay_absent(answer: Answer) -> None:
+    """B9."""
+    pair = prefill(prefills), decode(decodes(1))
+    async with deployed(*pair) as runner:
+        await runner.run(generation(), answer)
+    assert not any(worker.submits[0].HasField("max_tokens") for worker in pair)
+
+
+async def test_a_request_that_ends_with_its_first_token_has_no_decode_leg(answer: Answer) -> None:
+    """B9."""
+    pair = prefill(finishes_at_once), decode()
+    async with deployed(*pair) as runner:
+        await runner.run(generation(), answer)
+    assert (answer.tokens, answer.transport) == ([100], None)
+    assert pair[1].submits == []
+
+
+@pytest.mark.parametrize("lost", [hangs_up, fails(FAILURE_CODE_INTERNAL)], ids=["stream", "failure"])
+async def test_a_failed_decode_leg_goes_on_elsewhere_at_the_exact_next_token(answer: Answer, lost: Act) -> None:
+    """B13: prompt and tokens so far are prefilled again; limit and seed carry over."""
+    workers = first, _, good = prefill(prefills, prefills), decode(decodes(3, lost)), decode(decodes(2))
+    async with deployed(*workers) as runner:
+        await runner.run(generation(max_tokens=7), answer)
+    again = first.submits[1]
+    assert answer.tokens == [100, 101, 102, 103, 104, 105, 106]
+    assert (list(again.prompt), list(again.output)) == (list(PROMPT), [100, 101, 102, 103])
+    assert (again.max_tokens, again.sampling.seed) == (7, 9)
+    assert list(good.submits[0].output) == [100, 101, 102, 103, 104]
+    assert legs(workers) == [["r.1", "r.2"], ["r.1"], ["r.2"]]
+    assert (answer.stages.prefill, answer.stages.transfer, answer.kv_bytes) == (2, 4, 14)
+
+
+@pytest.mark.parametrize(
+    "refuses",
+    [hangs_up, *map(fails, (FAILURE_CODE_INTERNAL, FAILURE_CODE_QUEUE_FULL, FAILURE_CODE_DRAINING))],
+    ids=["hang up", "internal", "queue full", "draining"],
+)
+async def test_a_failed_prefill_leg_goes_to_another_worker(answer: Answer, refuses: Act) -> None:
+    """B13: before the first byte."""
+    workers = bad, good, _ = prefill(refuses), prefill(prefills), decode(decodes(1))
+    async with deployed(*workers) as runner:
+        await runner.run(generation(), answer)
+    assert answer.tokens == [100, 101]
+    assert legs([bad, good]) == [["r.1"], ["r.2"]]
+
+
+async def test_parked_kv_is_freed_when_its_decode_leg_fails(answer: Answer) -> None:
+    """B3 and B5."""
+    first, bad, good = prefill(prefills, prefills), decode(fails(FAILURE_CODE_QUEUE_FULL)), decode(decodes(1))
+    async with deployed(first, bad, good) as runner:
+        await runner.run(generation(), answer)
+        await first.until_cancelled("r.1")
+
+
+async def test_a_lost_prefill_worker_is_noticed_while_decode_still_waits_for_its_kv(answer: Answer) -> None:
+    """B3: the decode leg is cancelled at once, not when its lease is found to be over."""
+    dies = prefill(lambda submit: [*prefills(submit), RequestEvent(request_id=HANG_UP)])
+    good, waits = prefill(prefills), decode(says_nothing, decodes(1))
+    async with deployed(dies, good, waits) as runner:
+        await runner.run(generation(), answer)
+        await waits.until_cancelled("r.1")
+    assert answer.tokens == [100, 101, 102]
+    assert list(good.submits[0].output) == [100]
+
+
+async def test_a_lost_kv_can_be_made_again_by_the_same_pair(answer: Answer) -> None:
+    """B6: a lost KV says nothing against either worker."""
+    workers = prefill(prefills, prefills), decode(fails(FAILURE_CODE_KV_LOST), decodes(1))
+    async with deployed(*workers) as runner:
+        await runner.run(generation(), answer)
+    assert answer.tokens == [100, 101, 102]
+    assert legs(workers) == [["r.1", "r.2"], ["r.1", "r.2"]]
+
+
+async def test_attempts_are_bounded(answer: Answer) -> None:
+    """B3: what was produced stays, and the error names the last failure."""
+    loses = fails(FAILURE_CODE_KV_LOST)
+    workers = prefill(*[prefills] * MAX_ATTEMPTS), decode(*[loses] * MAX_ATTEMPTS)
+    async with deployed(*workers) as runner:
+        with pytest.raises(ApiError, match=r"scripted\) and 3 attempts have failed") as error:
+            await runner.run(generation(), answer)
+    assert (error.value.problem.status, error.value.problem.code) == (503, "worker_failed")
+    assert error.value.problem.retry_after_seconds is not None
+    assert answer.tokens == [100, 101, 102]
+
+
+async def test_refusals_cost_no_attempt_while_another_worker_may_take_the_request(answer: Answer) -> None:
+    """With more full queues than attempts the one free worker is still found."""
+    full = [prefill(fails(FAILURE_CODE_QUEUE_FULL)) for _ in range(MAX_ATTEMPTS + 1)]
+    async with deployed(*full, prefill(prefills), decode(decodes(1))) as runner:
+        await runner.run(generation(), answer)
+    assert answer.tokens == [100, 101]
+
+
+async def test_when_all_queues_are_full_the_client_is_to_come_back(answer: Answer) -> None:
+    workers = prefill(fails(FAILURE_CODE_QUEUE_FULL)), prefill(fails(FAILURE_CODE_QUEUE_FULL)), decode()
+    async with deployed(*workers) as runner:
+        with pytest.raises(ApiError, match="queues of all instances are full") as error:
+            await runner.run(generation(), answer)
+    assert error.value.problem.status == 429
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(FAILURE_CODE_TOO_LONG, 400), (FAILURE_CODE_DEADLINE, 504)], ids=["too long", "deadline"]
+)
+async def test_what_no_other_worker_can_cure_is_not_tried_again(answer: Answer, code: Any, status: int) -> None:
+    workers = refusing, idle, _ = prefill(fails(code)), prefill(prefills), decode(decodes(1))
+    async with deployed(*workers) as runner:
+        with pytest.raises(ApiError, match="scripted") as error:
+            await runner.run(generation(), answer)
+    assert error.value.problem.status == status
+    assert legs([refusing, idle]) == [["r.1"], []]
+
+
+async def test_a_silent_leg_ends_at_its_deadline_and_is_cancelled(answer: Answer) -> None:
+    """B3 and B15."""
+    workers = silent, _ = prefill(says_nothing), decode()
+    async with deployed(*workers, deadline_seconds=0.2) as runner:
+        with pytest.raises(ApiError, match=r"did not finish the prefill of this request in 0\.2 s") as error:
+            await runner.run(generation(), answer)
+        await silent.until_cancelled("r.1")
+    assert error.value.problem.status == 504
+    assert silent.submits[0].deadline_milliseconds == 200
+
+
+async def test_cancelling_a_run_frees_both_workers(answer: Answer) -> None:
+    """B5."""
+    workers = first, second = prefill(prefills), decode(says_nothing)
+    async with deployed(*workers) as runner:
+        running = asyncio.create_task(runner.run(generation(), answer))
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not second.submits:
+                await second.changed.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await first.until_cancelled("r.1")
+        await second.until_cancelled("r.1")
+
+
+async def test_without_a_pair_the_reason_is_told(answer: Answer) -> None:
+    """B1."""
+    async with deployed(prefill()) as runner:
+        with pytest.raises(ApiError, match="1 prefill and 0 decode instances are ready") as error:
+            await runner.run(generation(), answer)
+    assert (error.value.problem.status, error.value.problem.code) == (503, "no_usable_pair")
+
+
+async def test_a_worker_that_serves_another_model_is_not_used(answer: Answer) -> None:
+    """B20."""
+    workers = prefill(), decode()
+    async with deployed(*workers) as runner:
+        fleet = Fleet("another model")
+        fleet.update([Target(worker.address, worker.address) for worker in workers])
+        with pytest.raises(ApiError, match="0 prefill and 0 decode"):
+            await Runner(fleet, runner.deadlines, runner.metrics).run(generation(), answer)
+        await fleet.close()
+
+
+async def test_a_retired_worker_finishes_what_it_has(answer: Answer) -> None:
+    """B18 and B27: it is not listed any more, but its stream stays until its requests have ended."""
+    first, second = prefill(prefills), decode(says_nothing)
+    async with deployed(first, second) as runner:
+        running = asyncio.create_task(runner.run(generation(), answer))
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not second.submits:
+                await second.changed.wait()
+        runner.fleet.update([])
+        assert runner.fleet.candidates() == []
+        assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await second.until_cancelled("r.1")

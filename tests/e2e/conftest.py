@@ -21,7 +21,7 @@ SAMPLE = ROOT / "docs/samples/smollm2.yaml"
 def spec(tmp_path_factory: pytest.TempPathFactory) -> ClusterSpec:
     """A cluster of this test run only."""
     name = f"e2e-{os.getpid()}"
-    return ClusterSpec(name=name, state_folder=tmp_path_factory.mktemp(name))
+    return ClusterSpec(name=name, state_folder=tmp_path_factory.mktemp(name), ends_with_starter=True)
 
 
 @pytest.fixture(scope="session")

@@ -42,10 +42,16 @@ async def client(deployed: Deployed) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture
-async def expected(client: httpx.AsyncClient) -> list[str]:
+@pytest.fixture(scope="module")
+def expected(smollm2: Deployed) -> list[str]:
     """The sixteen texts when nothing is killed."""
-    streams = await asyncio.gather(*await start_streams(client, bodies()))
+
+    async def ask() -> list[Stream]:
+        async with httpx.AsyncClient(base_url=smollm2.base_url) as client:
+            return await asyncio.gather(*await start_streams(client, bodies()))
+
+    smollm2.wait_serving()
+    streams = asyncio.run(ask())
     assert all(stream.ended_well for stream in streams)
     return [stream.text for stream in streams]
 

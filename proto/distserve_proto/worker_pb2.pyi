@@ -72,10 +72,12 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_INVALID: _FailureCode.ValueType  # 3
     """the request itself is wrong"""
     FAILURE_CODE_KV_LOST: _FailureCode.ValueType  # 4
-    """the handle expired, was released, or its worker is gone"""
+    """the handle expired, was released, or its worker has forgotten it"""
     FAILURE_CODE_DEADLINE: _FailureCode.ValueType  # 5
     FAILURE_CODE_DRAINING: _FailureCode.ValueType  # 6
     FAILURE_CODE_INTERNAL: _FailureCode.ValueType  # 7
+    FAILURE_CODE_KV_UNREACHABLE: _FailureCode.ValueType  # 8
+    """the handle may be good, but this worker cannot reach the one that holds the KV"""
 
 class FailureCode(_FailureCode, metaclass=_FailureCodeEnumTypeWrapper): ...
 
@@ -87,10 +89,12 @@ FAILURE_CODE_TOO_LONG: FailureCode.ValueType  # 2
 FAILURE_CODE_INVALID: FailureCode.ValueType  # 3
 """the request itself is wrong"""
 FAILURE_CODE_KV_LOST: FailureCode.ValueType  # 4
-"""the handle expired, was released, or its worker is gone"""
+"""the handle expired, was released, or its worker has forgotten it"""
 FAILURE_CODE_DEADLINE: FailureCode.ValueType  # 5
 FAILURE_CODE_DRAINING: FailureCode.ValueType  # 6
 FAILURE_CODE_INTERNAL: FailureCode.ValueType  # 7
+FAILURE_CODE_KV_UNREACHABLE: FailureCode.ValueType  # 8
+"""the handle may be good, but this worker cannot reach the one that holds the KV"""
 Global___FailureCode: _TypeAlias = FailureCode  # noqa: Y015
 
 @_typing.final
@@ -120,6 +124,9 @@ class Description(_message.Message):
     MAX_REQUEST_TOKENS_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    TOKENIZER_DIGEST_FIELD_NUMBER: _builtins.int
+    MAX_WAITING_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     incarnation: _builtins.str
     """new at every boot"""
@@ -131,6 +138,12 @@ class Description(_message.Message):
     """prompt + output tokens of one request"""
     max_request_tokens: _builtins.int
     """the most tokens of one request that the KV memory can hold"""
+    tokenizer_digest: _builtins.str
+    """of the vocabulary and chat template next to the weights: token ids mean this text"""
+    max_waiting: _builtins.int
+    """requests that may queue; one more fails with QUEUE_FULL"""
+    max_running: _builtins.int
+    """requests of a batch; decode only"""
     @_builtins.property
     def layout(self) -> _kv_pb2.KvLayout: ...
     @_builtins.property
@@ -146,10 +159,13 @@ class Description(_message.Message):
         max_request_tokens: _builtins.int = ...,
         layout: _kv_pb2.KvLayout | None = ...,
         load: Global___Load | None = ...,
+        tokenizer_digest: _builtins.str = ...,
+        max_waiting: _builtins.int = ...,
+        max_running: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compatibility_key", b"compatibility_key", "incarnation", b"incarnation", "layout", b"layout", "load", b"load", "max_model_length", b"max_model_length", "max_request_tokens", b"max_request_tokens", "model", b"model", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compatibility_key", b"compatibility_key", "incarnation", b"incarnation", "layout", b"layout", "load", b"load", "max_model_length", b"max_model_length", "max_request_tokens", b"max_request_tokens", "max_running", b"max_running", "max_waiting", b"max_waiting", "model", b"model", "phase", b"phase", "tokenizer_digest", b"tokenizer_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,6 +355,9 @@ class WorkerMessage(_message.Message):
 
     LOAD_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    SUBMITS_TAKEN_FIELD_NUMBER: _builtins.int
+    submits_taken: _builtins.int
+    """Submit messages of this stream that `load` knows of, the refused ones included"""
     @_builtins.property
     def load(self) -> Global___Load: ...
     @_builtins.property
@@ -348,10 +367,11 @@ class WorkerMessage(_message.Message):
         *,
         load: Global___Load | None = ...,
         events: _abc.Iterable[Global___RequestEvent] | None = ...,
+        submits_taken: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "load", b"load"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "load", b"load", "submits_taken", b"submits_taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,6 +37,12 @@ def test_a_kv_memory_that_is_too_small_is_told_in_numbers(start_worker: StartWor
     assert "1048576" in text
 
 
+def test_a_length_that_the_model_does_not_have_is_named(start_worker: StartWorker) -> None:
+    """A wrong value of the user's, not a failed engine: a restart would not help."""
+    text = reason(start_worker("decode", max_model_length=5000))
+    assert text.startswith("ConfigurationInvalid: max_model_length is 5000, the model has 4096 positions")
+
+
 @pytest.mark.parametrize("name", ["grpc_port", "http_port"])
 def test_a_port_that_is_taken_is_named_by_its_flag(start_worker: StartWorker, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from distserve_testing.workers import WorkerProcess
 from distserve_proto import worker_pb2, worker_pb2_grpc
 from distserve_worker.server.outbox import Outbox
 from distserve_worker.server.streams import MAX_MESSAGES, MAX_STREAMS
+from distserve_worker.weights.tokenizer_digest import tokenizer_digest
 
 PROMPT = list(range(3, 43))
 StartWorker = Callable[..., WorkerProcess]
@@ -25,8 +27,10 @@ async def test_the_first_message_of_a_stream_is_the_load(prefill: WorkerProcess,
     assert not stream.messages[0].events
 
 
-async def test_a_worker_describes_itself(prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway) -> None:
-    """B20: equal weights, dtype and formats give equal keys on both sides."""
+async def test_a_worker_describes_itself(
+    wide_llama: Path, prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway
+) -> None:
+    """B20: equal weights, dtype and formats give equal keys on both sides, and the gateway can check its tokenizer."""
     one, other = await gateway.describe(prefill.grpc), await gateway.describe(decode.grpc)
     assert (one.phase, other.phase) == (worker_pb2.PHASE_PREFILL, worker_pb2.PHASE_DECODE)
     assert one.model == "test-model"
@@ -34,6 +38,9 @@ async def test_a_worker_describes_itself(prefill: WorkerProcess, decode: WorkerP
     assert one.incarnation != other.incarnation
     assert one.max_model_length == 2048
     assert one.max_request_tokens >= 2048
+    assert one.tokenizer_digest == other.tokenizer_digest == tokenizer_digest(wide_llama)
+    assert (one.max_waiting, one.max_running) == (32, 0)
+    assert (other.max_waiting, other.max_running) == (32, 64)
     assert one.load.total_blocks > 0
 
 
@@ -45,6 +52,20 @@ async def test_a_submission_counts_as_queued_at_once(prefill: WorkerProcess, gat
     await stream.until_over(*legs)
     await other.until(lambda: other.load.queued_tokens == 0)
     assert not any(message.events for message in other.messages)
+
+
+async def test_a_stream_is_told_how_many_of_its_own_submissions_the_load_knows(
+    prefill: WorkerProcess, gateway: Gateway
+) -> None:
+    """B23: a refused one counts too, and those of another gateway do not."""
+    stream, other = gateway.attach(prefill.grpc), gateway.attach(prefill.grpc)
+    legs = [await stream.submit([5], max_tokens=1), await stream.submit([])]
+    await stream.until_over(*legs)
+    await stream.until(lambda: stream.messages[-1].submits_taken == 2)
+    assert [message.submits_taken for message in stream.messages] == sorted(
+        message.submits_taken for message in stream.messages
+    )
+    assert {message.submits_taken for message in other.messages} <= {0}
 
 
 async def test_the_tokens_of_a_step_come_in_one_message(
@@ -127,6 +148,17 @@ async def test_only_the_latest_load_waits_and_an_unchanged_one_is_not_repeated()
     assert message is not None
     assert message.load.running == 3
     assert await outbox.next() is None
+
+
+async def test_the_count_of_submissions_is_told_even_where_the_load_came_out_the_same() -> None:
+    outbox = Outbox(4)
+    outbox.flush(worker_pb2.Load(waiting=1))
+    assert await outbox.next() is not None
+    outbox.submits_taken += 1
+    outbox.flush(worker_pb2.Load(waiting=1))
+    message = await outbox.next()
+    assert message is not None
+    assert message.submits_taken == 1
 
 
 async def test_messages_that_nobody_takes_overflow() -> None:

@@ -23,13 +23,17 @@ BLOCK_TOKENS: Final = 16
 logger = logging.getLogger(__name__)
 
 
+class ConfigurationInvalid(ValueError):  # noqa: N818 - named as the exit reason that a user sees
+    """A value that no engine of this model can have; the text names the field."""
+
+
 class ModelDoesNotFit(Exception):  # noqa: N818 - named as the exit reason that a user sees
     """The KV memory cannot hold even one request; the text gives the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What an engine is made of; lengths are in tokens. Raises `ValueError` naming a field that makes no sense."""
+    """What an engine is made of; lengths are in tokens. Raises `ConfigurationInvalid` naming the field."""
 
     role: Literal["prefill", "decode"]
     model: Path
@@ -43,17 +47,18 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise ValueError(f"dtype is {self.dtype}, it must be one of {', '.join(DTYPES)}")
+            raise ConfigurationInvalid(f"dtype is {self.dtype}, it must be one of {', '.join(DTYPES)}")
         for name in ("max_model_length", "max_batch_tokens", "max_running", "max_waiting"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, it must be at least 1")
+                raise ConfigurationInvalid(f"{name} is {value}, it must be at least 1")
 
 
 def build_engine(config: EngineConfig) -> Engine:
     """Load the model and set the KV memory aside.
 
-    Raises `ModelNotFound`, `ModelInvalid`, `ModelDoesNotFit`, or `ValueError` for a length the model does not have.
+    Raises `ModelNotFound`, `ModelInvalid`, `ModelDoesNotFit`, or `ConfigurationInvalid` for a length that the model
+    does not have.
     """
     model_config = read_config(config.model)
     layout = _layout(model_config, config.dtype)
@@ -84,7 +89,7 @@ def _max_model_length(config: EngineConfig, model: ModelConfig, layout: KvLayout
     """The length asked for, which must fit; without one, what the model can do and the memory can hold."""
     asked, held = config.max_model_length, blocks * BLOCK_TOKENS
     if asked is not None and asked > model.max_positions:
-        raise ValueError(f"max_model_length is {asked}, the model has {model.max_positions} positions")
+        raise ConfigurationInvalid(f"max_model_length is {asked}, the model has {model.max_positions} positions")
     needed = asked or BLOCK_TOKENS
     if needed > held:
         needed_bytes = -(-needed // BLOCK_TOKENS) * _block_bytes(layout)

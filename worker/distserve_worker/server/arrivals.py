@@ -11,6 +11,7 @@ class Ready:
 
     description: Description
     load: Load
+    tokenizer_digest: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,4 +134,7 @@ def _description(config: WorkerConfig, ready: Ready, identity: Identity, side: S
         max_model_length=ready.description.max_model_length,
         max_request_tokens=ready.description.max_request_tokens,
         layout=layout_message(identity.layout),
+        tokenizer_digest=ready.tokenizer_digest,
+        max_waiting=config.max_waiting,
+        max_running=config.max_running if config.role is Role.DECODE else 0,
     )

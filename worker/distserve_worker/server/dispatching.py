@@ -59,6 +59,7 @@ class Dispatcher:
 
     def submit(self, outbox: Outbox, submit: worker_pb2.Submit) -> None:
         """A gateway submits a leg; whatever is wrong with it becomes its `Failed` event."""
+        outbox.submits_taken += 1
         refusal = self._refusal(outbox, submit)
         if refusal is not None:
             self._legs.refuse(outbox, submit.request_id, *refusal)

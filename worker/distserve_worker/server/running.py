@@ -17,7 +17,7 @@ from distserve_worker.server.assembling import Worker
 from distserve_worker.server.failures import WorkerFailure
 from distserve_worker.server.health import HealthServer
 from distserve_worker.server.listeners import open_socket
-from distserve_worker.server.loading import load_engine
+from distserve_worker.server.loading import load
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.state import Stage, State
 from distserve_worker.server.stepping import EngineThread
@@ -35,7 +35,7 @@ async def run_worker(config: WorkerConfig, threads: int) -> None:
     http_port = listener.getsockname()[1]
     health = HealthServer(state, metrics)
     health.start(listener)
-    engine = EngineThread(partial(load_engine, config, threads))
+    engine = EngineThread(partial(load, config, threads))
     try:
         ready = await _loaded(engine, stop)
         if ready is not None:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from distserve_worker.engine.interface import Engine, Happening, Parked, Refused, Reserved
 from distserve_worker.server.arrivals import Admission, Arrival, Batch, Exported, Ready, Step, Target
 from distserve_worker.server.commands import Admit, Command, Drop, Imported, Stop
+from distserve_worker.server.loading import Loaded
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 class EngineThread:
     """Made and used on the event loop; `failed` gets the exception that ended the engine."""
 
-    def __init__(self, build: Callable[[], Engine]) -> None:
+    def __init__(self, build: Callable[[], Loaded]) -> None:
         """Start loading; `ready` gets what the engine is, or the exception of `build`."""
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Ready] = self._loop.create_future()
@@ -52,10 +53,12 @@ class EngineThread:
         self.post(Stop())
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
-    def _run(self, build: Callable[[], Engine]) -> None:
+    def _run(self, build: Callable[[], Loaded]) -> None:
         try:
-            engine = build()
-            self._loop.call_soon_threadsafe(_settle, self.ready, Ready(engine.description, engine.load()))
+            loaded = build()
+            engine = loaded.engine
+            ready = Ready(engine.description, engine.load(), loaded.tokenizer_digest)
+            self._loop.call_soon_threadsafe(_settle, self.ready, ready)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
             self._loop.call_soon_threadsafe(_settle_exception, self.ready, error)
             return

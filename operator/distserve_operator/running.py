@@ -7,6 +7,7 @@ from typing import Final
 import kopf
 
 from distserve_operator.arguments import Arguments
+from distserve_operator.cluster.asking import GatewayClient, gateway_session
 from distserve_operator.cluster.caching import Key, ObjectCache
 from distserve_operator.cluster.connecting import connect
 from distserve_operator.cluster.errors import ApiRefusedError, ApiUnreachableError
@@ -18,7 +19,7 @@ from distserve_operator.handlers import operator_registry, operator_settings
 from distserve_operator.probing import serve_probes
 from distserve_operator.reconciling.passing import Reconciler
 from distserve_operator.reconciling.work_queue import WorkQueue
-from distserve_operator.reconciling.working import PASS_SECONDS, WORKERS, resync, work
+from distserve_operator.reconciling.working import PASS_SECONDS, resync, work
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +34,14 @@ class CrdMissingError(Exception):
 async def run_operator(arguments: Arguments) -> None:
     """Run until SIGTERM or SIGINT. Raises what ended it otherwise; the pod then starts anew."""
     connection = await connect()
-    async with connection:
-        await _run(arguments, Api(connection))
+    async with connection, gateway_session() as session:
+        await _run(arguments, Api(connection), GatewayClient(session))
 
 
-async def _run(arguments: Arguments, api: Api) -> None:
+async def _run(arguments: Arguments, api: Api, gateways: GatewayClient) -> None:
     cache, queue = ObjectCache(), WorkQueue[Key]()
     recorder = EventRecorder(api)
-    reconciler = Reconciler(cache, ClusterWriter(api, cache), recorder, arguments.workloads)
+    reconciler = Reconciler(cache, ClusterWriter(api, cache), recorder, gateways, arguments.workloads)
     started = asyncio.Event()
     checks = {
         "/healthz": lambda: _stuck(queue),
@@ -51,7 +52,7 @@ async def _run(arguments: Arguments, api: Api) -> None:
         await _wait_for_crd(api, arguments)
         tasks = [
             probes,
-            *(asyncio.create_task(work(queue, reconciler)) for _ in range(WORKERS)),
+            asyncio.create_task(work(queue, reconciler)),
             asyncio.create_task(resync(queue, api, cache, arguments.namespaces or (None,), arguments.resync_seconds)),
             asyncio.create_task(recorder.run()),
         ]

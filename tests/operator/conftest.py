@@ -11,6 +11,7 @@ import pytest
 from distserve_testing.clusters import Namespace
 from distserve_testing.deployments import ROOT, resource, strict_schema
 from distserve_testing.operator_process import Fleet, OperatorProcess
+from distserve_testing.played_gateway import PlayedGateway
 
 from distserve_devcluster.cluster import Cluster, ClusterSpec
 from distserve_devcluster.running import down, up
@@ -68,13 +69,20 @@ def operator(namespace: Namespace, tmp_path: Path) -> Iterator[OperatorProcess]:
 
 
 @pytest.fixture
-def deploy(namespace: Namespace) -> Deploy:
+def gateway() -> Iterator[PlayedGateway]:
+    """The gateway of every deployment of this test; it finds a usable pair unless the test says otherwise."""
+    with PlayedGateway().running() as played:
+        yield played
+
+
+@pytest.fixture
+def deploy(namespace: Namespace, gateway: PlayedGateway) -> Deploy:
     """Create or change a deployment: `deploy("chat", prefill=2)`."""
 
     def apply(name: str = "chat", **options: Any) -> Fleet:
         body = resource(name, **options)
         body["metadata"] = {"name": name, "namespace": namespace.name}
         namespace.apply(body)
-        return Fleet(namespace, name)
+        return Fleet(namespace, name, gateway)
 
     return apply

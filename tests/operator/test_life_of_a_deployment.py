@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from distserve_testing.clusters import Namespace, until
 from distserve_testing.operator_process import Fleet, OperatorProcess, crashed
+from distserve_testing.played_gateway import NO_PAIR, PlayedGateway
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -29,6 +30,28 @@ def test_a_deployment_gets_ready_with_its_roles_and_gateway(operator: OperatorPr
     events = chat.namespace.kubectl("describe", "dsd", "chat")
     assert "PodCreated" in events
     assert "Ready" in events
+
+
+def test_a_deployment_is_ready_only_while_its_gateway_finds_a_usable_pair(
+    operator: OperatorProcess, gateway: PlayedGateway, deploy: Deploy
+) -> None:
+    """B17: seen again by the periodic resync, as nothing happens in the cluster."""
+    gateway.refusal = NO_PAIR
+    operator.start()
+    chat = deploy()
+    chat.wait_names("chat-decode", "chat-prefill")
+
+    def refused() -> bool:
+        chat.make_ready()
+        return chat.condition("GatewayReady").get("reason") == "NoUsablePair"
+
+    until(refused, "the gateway says why it cannot serve", 30)
+    assert NO_PAIR in chat.wait_condition("Ready", "False", "NoUsablePair")["message"]
+    assert chat.condition("PrefillReady")["status"] == chat.condition("DecodeReady")["status"] == "True"
+    gateway.refusal = None
+    chat.wait_condition("Ready", "True")
+    gateway.refusal = NO_PAIR
+    chat.wait_condition("Ready", "False", "NoUsablePair")
 
 
 def test_a_ready_deployment_is_left_alone_by_a_new_operator(operator: OperatorProcess, deploy: Deploy) -> None:

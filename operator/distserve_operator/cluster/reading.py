@@ -7,11 +7,9 @@ from distserve_operator.cluster.caching import ObjectCache
 from distserve_operator.cluster.kinds import CHILD_KINDS, DEPLOYMENT_RESOURCE, POD
 from distserve_operator.observed.children import parse_child
 from distserve_operator.observed.fleet import Fleet
-from distserve_operator.observed.gateway import parse_gateway
+from distserve_operator.observed.gateway import gateway_problem, parse_gateway, pods_of_gateway, ready_pod
 from distserve_operator.observed.metadata import is_controlled_by
 from distserve_operator.observed.pods import parse_pod
-from distserve_operator.observed.problems import Problem, find_problem
-from distserve_proto.contract import LABEL_ROLE, Role
 
 Key = tuple[str, str]
 
@@ -26,26 +24,11 @@ def read_fleet(cache: ObjectCache, key: Key, uid: str) -> Fleet:
     pods = cache.objects(POD.name, key)
     children = [parse_child(kind, body, uid) for kind in CHILD_KINDS for body in cache.objects(kind, key)]
     gateway = next((child for child in children if child.kind == "Deployment" and child.owned), None)
+    gateway_pods = [] if gateway is None else pods_of_gateway(pods, gateway.name)
     return Fleet(
         pods=tuple(parse_pod(body) for body in pods if is_controlled_by(body["metadata"], uid)),
         children=tuple(children),
         gateway=None if gateway is None else parse_gateway(gateway.body),
-        gateway_problem=_gateway_problem(pods),
+        gateway_problem=gateway_problem(gateway_pods),
+        ready_gateway=ready_pod(gateway_pods),
     )
-
-
-def _gateway_problem(pods: list[Mapping[str, Any]]) -> Problem | None:
-    """Gateway pods belong to their ReplicaSet; they are only looked at."""
-    mine = [
-        body
-        for body in pods
-        if (body["metadata"].get("labels") or {}).get(LABEL_ROLE) == Role.GATEWAY
-        and "deletionTimestamp" not in body["metadata"]
-    ]
-    problems = ((body, find_problem(body.get("status") or {})) for body in mine)
-    found = [
-        Problem(problem.reason, f"{body['metadata']['name']}: {problem.message}", problem.permanent)
-        for body, problem in problems
-        if problem is not None
-    ]
-    return max(found, key=lambda problem: problem.permanent, default=None)

@@ -1,16 +1,24 @@
 """GatewayReady."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from distserve_operator.conditions.condition import State, Verdict
 from distserve_operator.conditions.situation import Situation
-from distserve_proto.contract import Role
+from distserve_operator.observed.answer import CannotServe, NoAnswer
+from distserve_proto.contract import GATEWAY_HTTP_PORT, Role
 
 
 def gateway_verdict(situation: Situation) -> Verdict:
-    """True when every gateway pod is ready and of the current template."""
+    """True when every gateway pod is ready and of the current template, and finds a usable pair if it was asked."""
     return next(verdict for check in _CHECKS if (verdict := check(situation)) is not None)
+
+
+def is_in_question(situation: Situation) -> bool:
+    """Whether to ask the gateway: it and an instance of either role are ready, so there ought to be a usable pair."""
+    unasked = gateway_verdict(replace(situation, answer=None))
+    return unasked.holds and situation.prefill.serves and situation.decode.serves
 
 
 def _refused(s: Situation) -> Verdict | None:
@@ -29,10 +37,20 @@ def _missing(s: Situation) -> Verdict | None:
 
 def _all_ready(s: Situation) -> Verdict | None:
     gateway, wanted = s.fleet.gateway, s.deployment.gateway.replicas
-    if gateway is None or not gateway.current:
+    if gateway is None or not gateway.current or s.fleet.ready_gateway is None:
         return None
     complete = min(gateway.ready, gateway.updated) >= wanted and gateway.replicas == wanted
-    return Verdict(State.TRUE, "AllReady", _count(s)) if complete else None
+    return _usable(s) if complete else None
+
+
+def _usable(s: Situation) -> Verdict:
+    match s.answer:
+        case CannotServe(reason):
+            return Verdict(State.FALSE, "NoUsablePair", f"{_count(s)}; {reason}")
+        case NoAnswer(why):
+            text = f"the operator must reach port {GATEWAY_HTTP_PORT} of gateway pods, see their NetworkPolicies"
+            return Verdict(State.FALSE, "GatewayUnreachable", f"{_count(s)}; {why}: {text}")
+    return Verdict(State.TRUE, "AllReady", _count(s))
 
 
 def _pod_problem(s: Situation) -> Verdict | None:

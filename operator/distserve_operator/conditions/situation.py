@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment, Shape
 from distserve_operator.conditions.failure import Failure
+from distserve_operator.observed.answer import GatewayAnswer
 from distserve_operator.observed.fleet import Fleet
 from distserve_operator.observed.pods import WorkerPod
 from distserve_proto.contract import Role
@@ -32,6 +33,11 @@ class RoleSituation:
         return tuple(pod for pod in self.alive if pod.template_hash == self.template_hash)
 
     @property
+    def serves(self) -> bool:
+        """Whether an instance takes work, of whatever template."""
+        return any(pod.ready for pod in self.pods)
+
+    @property
     def current(self) -> tuple[WorkerPod, ...]:
         """Pods of the current template, those that ended included: their problems count."""
         return tuple(p for p in self.pods if p.template_hash == self.template_hash and not p.terminating)
@@ -39,13 +45,14 @@ class RoleSituation:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A whole deployment after a pass."""
+    """A whole deployment after a pass; `answer` is the gateway's, None when it was not asked."""
 
     deployment: DistServeDeployment
     prefill: RoleSituation
     decode: RoleSituation
     fleet: Fleet
     failures: tuple[Failure, ...]
+    answer: GatewayAnswer | None = None
 
 
 def deployment_endpoint(deployment: DistServeDeployment) -> str:

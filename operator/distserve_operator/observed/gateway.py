@@ -1,8 +1,14 @@
-"""How far the gateway's Deployment has come."""
+"""How far the gateway has come: its Deployment and its pods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from distserve_operator.observed.metadata import controller
+from distserve_operator.observed.pods import is_ready
+from distserve_operator.observed.problems import Problem, find_problem
+
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +21,15 @@ class GatewayState:
     current: bool
 
 
-def parse_gateway(deployment: Mapping[str, Any]) -> GatewayState:
+@dataclass(frozen=True, slots=True)
+class GatewayPod:
+    """A ready pod, which can be asked; `address` is its IP address."""
+
+    name: str
+    address: str
+
+
+def parse_gateway(deployment: Body) -> GatewayState:
     """Read an `apps/v1` Deployment."""
     status = deployment.get("status") or {}
     return GatewayState(
@@ -24,3 +38,33 @@ def parse_gateway(deployment: Mapping[str, Any]) -> GatewayState:
         updated=status.get("updatedReplicas", 0),
         current=status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 1),
     )
+
+
+def pods_of_gateway(pods: Iterable[Body], deployment: str) -> list[Body]:
+    """Those that the Deployment of this name keeps; they belong to its ReplicaSets, which have its name and a hash."""
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and _grandparent(pod) == deployment]
+
+
+def ready_pod(pods: Iterable[Body]) -> GatewayPod | None:
+    """The youngest ready one: it is the last to have found the workers."""
+    found = [pod for pod in pods if is_ready(pod["status"]) and pod["status"].get("podIP")]
+    youngest = max(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), default=None)
+    return None if youngest is None else GatewayPod(youngest["metadata"]["name"], youngest["status"]["podIP"])
+
+
+def gateway_problem(pods: Iterable[Body]) -> Problem | None:
+    """The worst problem of any of them."""
+    problems = [(pod["metadata"]["name"], find_problem(pod)) for pod in pods]
+    found = [
+        Problem(problem.reason, f"{name}: {problem.message}", problem.permanent)
+        for name, problem in problems
+        if problem is not None
+    ]
+    return max(found, key=lambda problem: problem.permanent, default=None)
+
+
+def _grandparent(pod: Body) -> str | None:
+    owner = controller(pod["metadata"])
+    if owner is None or owner.get("kind") != "ReplicaSet":
+        return None
+    return str(owner["name"]).rpartition("-")[0]

@@ -78,12 +78,12 @@ def parse_pod(body: Mapping[str, Any]) -> WorkerPod:
         identity=identity,
         labelled=identity is not None and identity_labels(identity).items() <= (metadata.get("labels") or {}).items(),
         devices=_number(annotations.get(ANNOTATION_DEVICES)) or 1,
-        ready=alive and _is_ready(status),
+        ready=alive and is_ready(status),
         ended=ended,
         created=created,
         ended_at=_ended_at(status, created) if ended else None,
         deadline=parse_time(deletion) if deletion else None,
-        problem=find_problem(status),
+        problem=find_problem(body),
     )
 
 
@@ -97,12 +97,13 @@ def identity_labels(identity: PodIdentity) -> dict[str, str]:
     }
 
 
+def is_ready(status: Mapping[str, Any]) -> bool:
+    """Whether the kubelet calls a pod with this status ready."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
-
-
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
 
 
 def _ended_at(status: Mapping[str, Any], created: datetime) -> datetime:

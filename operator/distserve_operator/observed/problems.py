@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from distserve_proto.contract import ExitReason
@@ -14,7 +14,15 @@ _CREATE_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContain
 _MISSING_CLAIM: Final = re.compile(r'persistentvolumeclaim "[^"]+" not found', re.IGNORECASE)
 _CAMEL_CASE: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 # A restart ends in the same way until somebody changes the spec, the model or the node.
-_PERMANENT: Final = frozenset(ExitReason) - {ExitReason.ENGINE_FAILED}
+_PERMANENT: Final = frozenset(
+    {
+        ExitReason.MODEL_NOT_FOUND,
+        ExitReason.MODEL_INVALID,
+        ExitReason.MODEL_DOES_NOT_FIT,
+        ExitReason.CONFIGURATION_INVALID,
+    }
+)
+_FROM_HUB: Final = "--model=hf://"
 _EXIT_MESSAGE: Final = re.compile(rf"({'|'.join(ExitReason)}): (.*)", re.DOTALL)
 
 
@@ -30,9 +38,19 @@ class Problem:
 Status = Mapping[str, Any]
 
 
-def find_problem(status: Status) -> Problem | None:
-    """The problem that `status` of a pod tells of, if any."""
-    return next((problem for check in _CHECKS if (problem := check(status)) is not None), None)
+def find_problem(pod: Mapping[str, Any]) -> Problem | None:
+    """The problem that the status of a pod tells of, if any."""
+    status = pod.get("status") or {}
+    problem = next((problem for check in _CHECKS if (problem := check(status)) is not None), None)
+    if problem is not None and problem.reason == ExitReason.MODEL_NOT_FOUND and _downloads(pod):
+        # Not found may mean that the hub was away; the next restart of the container asks it again.
+        return replace(problem, permanent=False)
+    return problem
+
+
+def _downloads(pod: Mapping[str, Any]) -> bool:
+    containers = pod.get("spec", {}).get("containers") or ()
+    return any(text.startswith(_FROM_HUB) for container in containers for text in container.get("args") or ())
 
 
 def _failed(status: Status) -> Problem | None:

@@ -2,23 +2,25 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.parsing import SpecError, parse
 from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.cluster.asking import GatewayClient
 from distserve_operator.cluster.caching import Key, ObjectCache
 from distserve_operator.cluster.errors import ApiRefusedError
 from distserve_operator.cluster.eventing import EventRecorder
 from distserve_operator.cluster.reading import read_fleet, read_resource
 from distserve_operator.cluster.writing import NOT_FOUND, ClusterWriter
 from distserve_operator.conditions.failure import Failure
+from distserve_operator.conditions.gateway import is_in_question
 from distserve_operator.conditions.situation import RoleSituation, Situation
 from distserve_operator.conditions.status import status_of, status_of_invalid_spec
 from distserve_operator.manifests.worker_template import worker_template
-from distserve_operator.observed.fleet import Fleet
+from distserve_operator.observed.answer import GatewayAnswer, Serves
 from distserve_operator.plan.fleet_plan import make_plan
 from distserve_operator.reconciling.acting import Actor
 from distserve_operator.reconciling.happenings import of_actions, of_conditions
@@ -28,8 +30,22 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Acted:
+    """A deployment after the actions of a pass; `failures` are those that were refused."""
+
+    key: Key
+    resource: Mapping[str, Any]
+    deployment: DistServeDeployment
+    failures: tuple[Failure, ...]
+    wake_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """`complete`: nothing was refused. `wake_seconds`: look again then even if nothing happens."""
+    """`complete`: nothing was refused and the gateway has a usable pair if it ought to.
+
+    `wake_seconds`: look again then even if nothing happens.
+    """
 
     complete: bool = True
     wake_seconds: float | None = None
@@ -40,51 +56,68 @@ def _utc_now() -> datetime:
 
 
 class Reconciler:
-    """Passes for every deployment of this operator."""
+    """Passes for every deployment of this operator: first `act`, then `report`."""
 
     def __init__(
         self,
         cache: ObjectCache,
         writer: ClusterWriter,
         recorder: EventRecorder,
+        gateways: GatewayClient,
         settings: WorkloadSettings,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._cache = cache
         self._writer = writer
         self._recorder = recorder
+        self._gateways = gateways
         self._settings = settings
         self._actor = Actor(writer, settings)
         self._now = now
 
-    async def run(self, key: Key) -> Outcome:
-        """Bring a deployment one step further. Raises `ApiUnreachableError` and, for its status, `ApiRefusedError`."""
+    async def act(self, key: Key) -> Acted | None:
+        """Bring a deployment one step further; None when there is nothing to report about it.
+
+        Raises `ApiUnreachableError` and, for the status of a spec that is not understood, `ApiRefusedError`.
+        """
         resource = read_resource(self._cache, key)
         if resource is None or "deletionTimestamp" in resource["metadata"]:
-            return Outcome()
+            return None
         try:
             deployment = parse(resource)
         except SpecError as error:
             generation = resource["metadata"].get("generation", 1)
             status = status_of_invalid_spec(str(error), generation, resource.get("status") or {}, self._now())
             await self._write(resource, status)
-            return Outcome()
-        return await self._reconcile(key, resource, deployment)
-
-    async def _reconcile(self, key: Key, resource: Mapping[str, Any], deployment: DistServeDeployment) -> Outcome:
-        now = self._now()
-        plan = make_plan(deployment, self._settings, read_fleet(self._cache, key, deployment.uid), now)
+            return None
+        plan = make_plan(deployment, self._settings, read_fleet(self._cache, key, deployment.uid), self._now())
         done, refused = await self._actor.perform(deployment, plan.actions)
         for happening in of_actions(done):
             self._recorder.record(resource, happening)
-        failures = (*plan.conflicts, *refused)
-        # What was just made is in the cache already, so that the status is about the present.
-        situation = self._situation(deployment, read_fleet(self._cache, key, deployment.uid), failures)
-        await self._write(resource, status_of(situation, resource.get("status") or {}, now))
-        wake = None if plan.wake_at is None else max((plan.wake_at - self._now()).total_seconds(), 0.1)
-        return Outcome(complete=not failures, wake_seconds=wake)
+        return Acted(key, resource, deployment, (*plan.conflicts, *refused), plan.wake_at)
 
-    def _situation(self, deployment: DistServeDeployment, fleet: Fleet, failures: tuple[Failure, ...]) -> Situation:
+    async def report(self, acted: Acted) -> Outcome:
+        """Ask the gateway if need be, and write the status. Raises `ApiUnreachableError` and `ApiRefusedError`."""
+        answer = await self._ask(acted)
+        # Read after the question, and with what was just made: the status is about the present.
+        situation = replace(self._situation(acted), answer=answer)
+        resource, now = acted.resource, self._now()
+        await self._write(resource, status_of(situation, resource.get("status") or {}, now))
+        wake = None if acted.wake_at is None else max((acted.wake_at - now).total_seconds(), 0.1)
+        served = answer is None or isinstance(answer, Serves)
+        return Outcome(complete=served and not acted.failures, wake_seconds=wake)
+
+    async def _ask(self, acted: Acted) -> GatewayAnswer | None:
+        situation = self._situation(acted)
+        pod = situation.fleet.ready_gateway
+        if pod is None or not is_in_question(situation):
+            return None
+        return await self._gateways.ask(pod, acted.deployment.model.served_name)
+
+    def _situation(self, acted: Acted) -> Situation:
+        deployment, failures = acted.deployment, acted.failures
+        fleet = read_fleet(self._cache, acted.key, deployment.uid)
+
         def role_situation(role: Role) -> RoleSituation:
             template = worker_template(deployment, role, self._settings)
             mine = tuple(failure for failure in failures if failure.role in {role, None})

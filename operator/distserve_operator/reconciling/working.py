@@ -1,4 +1,4 @@
-"""Takes dirty deployments from the queue and runs their passes, a few at a time; looks at all of them now and then."""
+"""Takes dirty deployments from the queue and runs their passes; looks at all of them now and then."""
 
 import asyncio
 import logging
@@ -10,24 +10,24 @@ from distserve_operator.cluster.errors import ApiRefusedError, ApiUnreachableErr
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE
 from distserve_operator.cluster.requesting import Api
 from distserve_operator.cluster.verifying import find_lost
-from distserve_operator.reconciling.passing import Reconciler
+from distserve_operator.reconciling.passing import Outcome, Reconciler
 from distserve_operator.reconciling.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-WORKERS: Final = 4
+_ACTING_AT_ONCE: Final = 4
 PASS_SECONDS: Final = 120.0
 _RESYNC_TIMEOUT_SECONDS: Final = 60.0
 
 
 async def work(queue: WorkQueue[Key], reconciler: Reconciler) -> None:
-    """Run passes until cancelled."""
-    while True:
-        key = await queue.take()
-        try:
-            await _run_pass(queue, reconciler, key)
-        finally:
-            queue.done(key)
+    """Run passes until cancelled: a few act at a time, and none waits for the gateway of another."""
+    slots = asyncio.Semaphore(_ACTING_AT_ONCE)
+    async with asyncio.TaskGroup() as passes:
+        while True:
+            await slots.acquire()
+            key = await queue.take()
+            passes.create_task(_run_pass(queue, reconciler, key, slots), name=f"pass of {'/'.join(key)}")
 
 
 async def resync(
@@ -46,11 +46,15 @@ async def resync(
             queue.add(key)
 
 
-async def _run_pass(queue: WorkQueue[Key], reconciler: Reconciler, key: Key) -> None:
+async def _run_pass(queue: WorkQueue[Key], reconciler: Reconciler, key: Key, slots: asyncio.Semaphore) -> None:
     where = "/".join(key)
     try:
         async with asyncio.timeout(PASS_SECONDS):
-            outcome = await reconciler.run(key)
+            try:
+                acted = await reconciler.act(key)
+            finally:
+                slots.release()
+            outcome = Outcome() if acted is None else await reconciler.report(acted)
     except (ApiRefusedError, ApiUnreachableError, TimeoutError) as error:
         log.warning("%s: %s; next try in %.1f s", where, error or type(error).__name__, queue.retry(key))
     except Exception:  # what breaks one deployment must not stop the others
@@ -62,3 +66,5 @@ async def _run_pass(queue: WorkQueue[Key], reconciler: Reconciler, key: Key) -> 
             queue.retry(key)
         if outcome.wake_seconds is not None:
             queue.add_after(key, outcome.wake_seconds)
+    finally:
+        queue.done(key)

@@ -10,11 +10,13 @@ from distserve_testing.kubernetes_world import START, World, settle
 
 from distserve_operator.conditions.condition import ConditionType, State, Verdict, Verdicts, render
 from distserve_operator.conditions.failure import Failure
+from distserve_operator.conditions.gateway import is_in_question
 from distserve_operator.conditions.overall import verdicts_of
 from distserve_operator.conditions.situation import RoleSituation, Situation
 from distserve_operator.manifests.worker_template import worker_template
+from distserve_operator.observed.answer import CannotServe, GatewayAnswer, NoAnswer, Serves
 from distserve_operator.observed.fleet import Fleet
-from distserve_operator.observed.gateway import GatewayState
+from distserve_operator.observed.gateway import GatewayPod, GatewayState
 from distserve_operator.observed.pods import WorkerPod
 from distserve_operator.observed.problems import Problem
 from distserve_proto.contract import Role
@@ -23,8 +25,18 @@ C = ConditionType
 GATEWAY = GatewayState(replicas=1, ready=1, updated=1, current=True)
 
 
-def situation_of(world: World, *failures: Failure, gateway: GatewayState | None = GATEWAY, **fleet: Any) -> Situation:
-    observed = Fleet(pods=tuple(world.pods.values()), gateway=gateway, **fleet)
+READY_POD = GatewayPod("chat-gateway-1-x", "10.0.0.9")
+
+
+def situation_of(
+    world: World,
+    *failures: Failure,
+    gateway: GatewayState | None = GATEWAY,
+    answer: GatewayAnswer | None = Serves(),  # noqa: B008 - frozen
+    **fleet: Any,
+) -> Situation:
+    seen = {"ready_gateway": READY_POD} | fleet
+    observed = Fleet(pods=tuple(world.pods.values()), gateway=gateway, **seen)
 
     def role(name: Role) -> RoleSituation:
         template = worker_template(world.deployment, name, world.settings)
@@ -32,7 +44,7 @@ def situation_of(world: World, *failures: Failure, gateway: GatewayState | None 
         most = world.deployment.cluster.max_devices
         return RoleSituation(name, template.shape, template.hash, most, observed.of_role(name), mine)
 
-    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), observed, failures)
+    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), observed, failures, answer)
 
 
 def settled(**options: Any) -> World:
@@ -93,6 +105,41 @@ def test_ready_needs_the_gateway_at_its_current_template(gateway: GatewayState |
     verdicts = verdicts_of(situation_of(settled(), gateway=gateway))
     assert not verdicts[C.GATEWAY].holds
     assert not verdicts[C.READY].holds
+
+
+def test_ready_needs_a_gateway_pod_that_can_be_asked() -> None:
+    """B17: counts of a Deployment alone are no proof."""
+    verdicts = verdicts_of(situation_of(settled(), answer=None, ready_gateway=None))
+    assert summary(verdicts)["GatewayReady"] == ("False", "Starting")
+
+
+def test_ready_needs_a_pair_that_the_gateway_finds_usable() -> None:
+    """B17: ready pods that cannot work together are not enough; the gateway's own words tell why."""
+    answer = CannotServe("no prefill and decode instance hold the same weights")
+    verdicts = verdicts_of(situation_of(settled(), answer=answer))
+    assert verdicts[C.GATEWAY].reason == verdicts[C.READY].reason == verdicts[C.RECONCILING].reason == "NoUsablePair"
+    assert "hold the same weights" in verdicts[C.READY].message
+    assert not verdicts[C.STALLED].holds
+
+
+def test_a_gateway_that_the_operator_cannot_reach_is_not_taken_for_ready() -> None:
+    """B17."""
+    answer = NoAnswer("GET http://10.0.0.9:8000/v1/models/smollm2: timed out")
+    verdicts = verdicts_of(situation_of(settled(), answer=answer))
+    assert verdicts[C.GATEWAY].reason == verdicts[C.READY].reason == "GatewayUnreachable"
+    assert "10.0.0.9:8000" in verdicts[C.READY].message
+    assert "NetworkPolicies" in verdicts[C.READY].message
+
+
+def test_the_gateway_is_asked_when_there_ought_to_be_a_pair_and_not_before() -> None:
+    world = settled(prefill=2, max_devices=3)
+    assert is_in_question(situation_of(world, answer=None))
+    assert is_in_question(situation_of(world, answer=CannotServe("why")))
+    change(world, Role.PREFILL, ready=False)
+    assert is_in_question(situation_of(world)), "one prefill instance is enough for a pair"
+    assert not is_in_question(situation_of(world, gateway=replace(GATEWAY, ready=0)))
+    change(world, Role.DECODE, ready=False)
+    assert not is_in_question(situation_of(world))
 
 
 def test_a_pod_of_an_older_template_does_not_count() -> None:

@@ -18,8 +18,9 @@ from distserve_operator.conditions.failure import Failure
 from distserve_operator.conditions.situation import RoleSituation, Situation
 from distserve_operator.conditions.status import status_of, status_of_invalid_spec
 from distserve_operator.manifests.worker_template import worker_template
+from distserve_operator.observed.answer import CannotServe, GatewayAnswer, NoAnswer, Serves
 from distserve_operator.observed.fleet import Fleet
-from distserve_operator.observed.gateway import GatewayState
+from distserve_operator.observed.gateway import GatewayPod, GatewayState
 from distserve_operator.observed.problems import Problem
 from distserve_proto.contract import Role
 
@@ -27,6 +28,7 @@ Check = Callable[[dict[str, Any]], None]
 SMALL = st.integers(0, 3)
 REASONS = st.sampled_from(["ModelNotFound", "Unschedulable", "PodRefused", "NameConflict", "Evicted"])
 
+answers = st.sampled_from([None, Serves(), CannotServe("no pair"), NoAnswer("timed out")])
 gateways = st.none() | st.builds(GatewayState, replicas=SMALL, ready=SMALL, updated=SMALL, current=st.booleans())
 problems = st.none() | st.builds(Problem, reason=REASONS, message=st.text(max_size=3000), permanent=st.booleans())
 failures = st.lists(
@@ -44,16 +46,16 @@ fleets = st.tuples(SMALL, SMALL, SMALL, st.integers(1, 2)).map(
 )
 
 
-def situation_of(world: World, fleet: Fleet, failed: list[Failure]) -> Situation:
+def situation_of(world: World, fleet: Fleet, failed: list[Failure], answer: GatewayAnswer | None) -> Situation:
     def role(name: Role) -> RoleSituation:
         template = worker_template(world.deployment, name, world.settings)
         mine = tuple(failure for failure in failed if failure.role in {name, None})
         return RoleSituation(name, template.shape, template.hash, 9, fleet.of_role(name), mine)
 
-    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), fleet, tuple(failed))
+    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), fleet, tuple(failed), answer)
 
 
-@given(fleets, gateways, problems, problems, failures, st.randoms(use_true_random=False))
+@given(fleets, gateways, problems, problems, failures, answers, st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=150)
 def test_every_status_fits_the_schema(
     check_schema: Check,
@@ -62,6 +64,7 @@ def test_every_status_fits_the_schema(
     pod_problem: Problem | None,
     gateway_problem: Problem | None,
     failed: list[Failure],
+    answer: GatewayAnswer | None,
     choose: random.Random,
 ) -> None:
     world = World(wanted, SETTINGS)
@@ -70,10 +73,10 @@ def test_every_status_fits_the_schema(
         choose.choice([world.tick, world.tick])()
         world.disturb(choose)
     pods = tuple(replace(pod, problem=pod_problem) if not pod.ready else pod for pod in world.pods.values())
-    fleet = Fleet(pods, (), gateway, gateway_problem)
-    status = status_of(situation_of(world, fleet, failed), {}, START)
+    fleet = Fleet(pods, (), gateway, gateway_problem, GatewayPod("gateway", "10.0.0.9"))
+    status = status_of(situation_of(world, fleet, failed, answer), {}, START)
     check_schema(resource() | {"status": status})
-    again = status_of(situation_of(world, fleet, failed), status, START.replace(year=2027))
+    again = status_of(situation_of(world, fleet, failed, answer), status, START.replace(year=2027))
     assert again == status, "the same situation gives the same status, so that nothing is written"
     types = [condition["type"] for condition in status["conditions"]]
     assert len(types) == len(set(types)) == 7

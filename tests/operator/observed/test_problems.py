@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from distserve_operator.observed.problems import Problem, find_problem
+from distserve_proto.contract import ExitReason
 
 
 def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
@@ -74,4 +75,18 @@ def unscheduled(message: str) -> dict[str, Any]:
     ],
 )
 def test_the_most_telling_reason_is_found(status: dict[str, Any], problem: Problem | None) -> None:
-    assert find_problem(status) == problem
+    assert find_problem({"status": status}) == problem
+
+
+@pytest.mark.parametrize(("uri", "permanent"), [("hf://a/b", False), ("/models/smollm2.gguf", True)])
+def test_a_model_that_is_not_found_may_come_back_only_on_a_hub(uri: str, permanent: bool) -> None:
+    """A hub that was away is asked again by the next restart; a path stays wrong until a person acts."""
+    status = waiting("CrashLoopBackOff", restartCount=2, lastState=ended(f"ModelNotFound: {uri}: not there"))
+    pod = {"spec": {"containers": [{"args": ["--role=prefill", f"--model={uri}"]}]}, "status": status}
+    assert find_problem(pod) == Problem("ModelNotFound", f"{uri}: not there", permanent)
+
+
+def test_every_exit_reason_is_permanent_or_not_on_purpose() -> None:
+    found = {reason: find_problem({"status": container(state=ended(f"{reason}: x"))}) for reason in ExitReason}
+    passing = {reason for reason, problem in found.items() if problem is not None and not problem.permanent}
+    assert passing == {ExitReason.ENGINE_FAILED}

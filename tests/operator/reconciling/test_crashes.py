@@ -8,9 +8,11 @@ import pytest
 from distserve_testing.clusters import Namespace
 from distserve_testing.deployments import SETTINGS, resource
 from distserve_testing.operator_process import running
+from distserve_testing.played_gateway import PlayedGateway
 from kubernetes.aio import client, config
 
 from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.cluster.asking import GatewayClient, gateway_session
 from distserve_operator.cluster.caching import ObjectCache
 from distserve_operator.cluster.eventing import EventRecorder
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, POD, WATCHED
@@ -57,6 +59,7 @@ class Operators:
 
     namespace: Namespace
     connection: client.ApiClient
+    gateway: PlayedGateway
 
     async def deploy(self, name: str, **options: Any) -> None:
         """Create a deployment."""
@@ -80,7 +83,7 @@ class Operators:
         cache = ObjectCache()
         cache.complete()
         talking: Any = api
-        reconciler = Reconciler(cache, ClusterWriter(talking, cache), EventRecorder(talking), settings)
+        writer, recorder = ClusterWriter(talking, cache), EventRecorder(talking)
         seen: set[str] = set()
         for _ in range(MOST_PASSES):
             listed = await self._listed()
@@ -91,7 +94,11 @@ class Operators:
             seen |= now
             before = api.done
             try:
-                await reconciler.run((self.namespace.name, name))
+                async with gateway_session() as session:
+                    reconciler = Reconciler(cache, writer, recorder, GatewayClient(session), settings)
+                    acted = await reconciler.act((self.namespace.name, name))
+                    if acted is not None:
+                        await reconciler.report(acted)
             except Died:
                 return api.done
             if not await self._play_kubelet(name) and api.done == before:
@@ -116,7 +123,7 @@ class Operators:
         waiting = [pod for pod in pods["items"] if (pod.get("status") or {}).get("phase") != "Running"]
         for pod in waiting:
             path = POD.path(self.namespace.name, pod["metadata"]["name"], "status")
-            await Api(self.connection).merge(path, {"status": running()})
+            await Api(self.connection).merge(path, {"status": running(self.gateway.address)})
         return bool(waiting)
 
 
@@ -126,10 +133,12 @@ async def connect(namespace: Namespace) -> client.ApiClient:
     return client.ApiClient(configuration)
 
 
-async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(namespace: Namespace) -> None:
+async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(
+    namespace: Namespace, gateway: PlayedGateway
+) -> None:
     """B24."""
     async with await connect(namespace) as connection:
-        operators = Operators(namespace, connection)
+        operators = Operators(namespace, connection, gateway)
         await operators.deploy("whole", prefill=2, max_devices=4)
         total = await operators.live("whole", SETTINGS)
         expected = await operators.objects_of("whole")
@@ -143,11 +152,13 @@ async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(names
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(namespace: Namespace, spare: int) -> None:
+async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(
+    namespace: Namespace, gateway: PlayedGateway, spare: int
+) -> None:
     """B24, B26."""
     renewed = replace(SETTINGS, worker_image="distserve/worker:2")
     async with await connect(namespace) as connection:
-        operators = Operators(namespace, connection)
+        operators = Operators(namespace, connection, gateway)
         await operators.deploy("whole", max_devices=2 + spare)
         await operators.live("whole", SETTINGS)
         before = await operators.objects_of("whole")

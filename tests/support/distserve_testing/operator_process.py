@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from distserve_testing.clusters import Manifest, Namespace, until
+from distserve_testing.played_gateway import PlayedGateway
 
 STOP_SECONDS = 20
 
@@ -104,10 +105,11 @@ class OperatorProcess:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the operator made of one deployment, on a cluster whose nodes take no pods."""
+    """What the operator made of one deployment, on a cluster whose nodes take no pods; the test plays its gateway."""
 
     namespace: Namespace
     name: str
+    gateway: PlayedGateway
 
     def resource(self) -> Manifest:
         """The custom resource."""
@@ -168,7 +170,7 @@ class Fleet:
         """Do what kubelets would: every pod of the deployment runs and is ready."""
         for pod in self.children("pods"):
             if "deletionTimestamp" not in pod["metadata"]:
-                done = self._set_status(pod["metadata"]["name"], running())
+                done = self._set_status(pod["metadata"]["name"], running(self.gateway.address))
                 assert done.returncode == 0 or "NotFound" in done.stderr, done.stderr
 
     def set_status(self, pod: str, status: Manifest) -> None:
@@ -200,16 +202,18 @@ class Fleet:
         return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in objects}
 
 
-def running(image: str = "distserve/worker:dev") -> Manifest:
+def running(address: str) -> Manifest:
     """Status of a pod that is ready."""
     now = "2026-01-01T00:00:00Z"
     return {
         "phase": "Running",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
         "conditions": [
             {"type": kind, "status": "True", "lastTransitionTime": now}
             for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
         ],
-        "containerStatuses": [container_status(image, {"running": {"startedAt": now}}, ready=True)],
+        "containerStatuses": [container_status("distserve/worker:dev", {"running": {"startedAt": now}}, ready=True)],
     }
 
 

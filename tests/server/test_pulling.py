@@ -1,6 +1,7 @@
 """A decode worker survives whatever a prefill worker does to it, and tells the gateway that the KV is lost."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +12,7 @@ from distserve_testing.gateways import Gateway
 from distserve_testing.peers import ScriptedPeer, scripted_peer
 from distserve_testing.workers import WorkerProcess
 
+from distserve_worker.server.pulling import MAX_PULLS, MAX_PULLS_OF_ONE_PEER
 from distserve_worker.transfer.tcp.framing import HELLO_BYTES, TRAILER, Header, Status, pack_header
 
 PROMPT = [5] * 40
@@ -112,19 +114,24 @@ async def test_a_cancelled_pull_ends_although_the_sender_stands_still(
     assert not leg.over
 
 
-async def test_decode_goes_on_while_a_pull_stands_still(
+async def test_decode_goes_on_while_all_pulls_from_one_peer_stand_still(
     prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
+    """B3: one more leg than may pull from it waits for a peer that accepts and says nothing."""
     stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
-    slow = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)), max_tokens=10)
-    with await accepted(peer):
+    handle = peer.handle(len(PROMPT))
+    slow = [await stream.submit(PROMPT, [1], kv=handle, max_tokens=10) for _ in range(MAX_PULLS_OF_ONE_PEER + 1)]
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_PULLS_OF_ONE_PEER):
+            stack.enter_context(await accepted(peer))
         first = await prefills.submit(PROMPT, max_tokens=20)
         await prefills.until_over(first)
         rest = await stream.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=20)
         await stream.until_over(rest)
         assert len(rest.tokens) == 19
-        assert not slow.over
-        await stream.cancel(slow)
+        assert not any(leg.over for leg in slow)
+        for leg in slow:
+            await stream.cancel(leg)
 
 
 async def test_a_lease_is_renewed_while_the_leg_waits_for_room(
@@ -148,13 +155,94 @@ async def test_a_lease_is_renewed_while_the_leg_waits_for_room(
     await stream.cancel(running)
 
 
-async def test_a_prefill_worker_that_is_not_there_is_a_lost_kv(
+async def test_a_renewal_that_does_not_get_through_is_tried_again(
+    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B6: only what the prefill worker itself says of the lease ends the leg."""
+    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
+    first = await prefills.submit(PROMPT)
+    await prefills.until_over(first)
+    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
+    await stream.until(lambda: bool(running.tokens))
+    peer.lease_milliseconds = 10_000
+    peer.renew_refusal = grpc.StatusCode.UNAVAILABLE
+    waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    await peer.until(lambda: peer.renewals >= 4)
+    peer.renew_refusal = None
+    renewals = peer.renewals
+    await peer.until(lambda: peer.renewals > renewals)
+    assert not waiting.over
+    await stream.cancel(waiting)
+    await stream.cancel(running)
+
+
+async def test_a_lease_that_cannot_be_renewed_until_its_end_is_out_of_reach(
+    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B6."""
+    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
+    first = await prefills.submit(PROMPT)
+    await prefills.until_over(first)
+    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
+    await stream.until(lambda: bool(running.tokens))
+    peer.lease_milliseconds = 500
+    peer.renew_refusal = grpc.StatusCode.UNAVAILABLE
+    waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    await stream.until_over(waiting)
+    assert waiting.failure == "KV_UNREACHABLE"
+    await stream.cancel(running)
+
+
+async def test_a_lease_is_left_alone_once_the_pull_is_agreed_on(
     decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
-    """B3."""
+    """B6: the lease of a KV that is being read may end, and its reader still gets it whole. A third is the clock."""
+    peer.lease_milliseconds = 300
     stream = gateway.attach(decode.grpc)
-    port = peer.listener.getsockname()[1]
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)), max_tokens=2)
+    other = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT), request_id="theirs#2"), max_tokens=2)
+    socks = [await accepted(peer) for _ in range(2)]
+    peer.renew_refusal = grpc.StatusCode.NOT_FOUND
+    clock = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)), deadline_milliseconds=600)
+    await stream.until_over(clock)
+    assert clock.failure == "DEADLINE"
+    renewals = peer.renewals
+    data = pack_header(Header(Status.READY, 3, 3 * BLOCK_BYTES)) + bytes(3 * BLOCK_BYTES) + TRAILER
+    for sock in socks:
+        with sock:
+            await asyncio.to_thread(sock.sendall, data)
+    await stream.until_over(leg, other)
+    assert (leg.failed, other.failed) == (None, None)
+    assert peer.renewals == renewals
+
+
+@pytest.mark.parametrize("port", ["grpc", "data"])
+async def test_a_prefill_worker_that_cannot_be_reached_is_told_apart_from_a_lost_kv(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer, port: str
+) -> None:
+    """B3: so that the gateway goes elsewhere."""
+    stream = gateway.attach(decode.grpc)
+    address = f"127.0.0.1:{peer.listener.getsockname()[1]}" if port == "grpc" else peer.address
     peer.listener.close()
-    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT), address=f"127.0.0.1:{port}"))
+    peer.data_address = "127.0.0.1:1"
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT), address=address))
     await stream.until_over(leg)
-    assert leg.failure == "KV_LOST"
+    assert leg.failure == "KV_UNREACHABLE"
+
+
+async def test_a_peer_with_too_many_readers_does_not_keep_others_from_pulling(
+    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B3: more legs than there are slots wait for it."""
+    peer.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
+    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
+    stuck = [await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)), max_tokens=2) for _ in range(MAX_PULLS + 1)]
+    await peer.until(lambda: peer.pulls > MAX_PULLS)
+    first = await prefills.submit(PROMPT, max_tokens=3)
+    await prefills.until_over(first)
+    rest = await stream.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=3)
+    await stream.until_over(rest)
+    assert rest.finished is not None
+    assert not any(leg.over for leg in stuck)
+    for leg in stuck:
+        await stream.cancel(leg)

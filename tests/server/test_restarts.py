@@ -59,7 +59,7 @@ async def test_a_killed_prefill_worker_fails_those_that_wait_for_their_kv_and_on
     await decodes.until(lambda: running.joined is not None)
     dying.kill()
     await decodes.until_over(waiting)
-    assert waiting.failure == "KV_LOST"
+    assert waiting.failure == "KV_UNREACHABLE"
     assert running.failed is None
     before = len(running.tokens)
     await decodes.until(lambda: running.over or len(running.tokens) > before)

@@ -1,5 +1,6 @@
 """The tcp transport moves blocks, and both ends end cleanly whatever the other one does."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -244,6 +245,31 @@ def test_aborting_a_pull_ends_it(make_memory: MakeMemory, deadline: float) -> No
             receive(sender, HELLO_BYTES)
             running.transfer.abort()
             assert running.fault() is Fault.ABORTED
+
+
+def test_a_connection_that_nobody_accepts_can_be_aborted(make_memory: MakeMemory, deadline: float) -> None:
+    """B5: the kernel answers no more connections than fit its queue, and the rest wait."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            sock = stack.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES)
+        running = Pull(source, make_memory(1), deadline)
+        running.transfer.abort()
+        assert running.fault() is Fault.ABORTED
+
+
+def test_the_next_address_of_a_name_is_tried(make_memory: MakeMemory, ending: Ending, deadline: float) -> None:
+    """B16: a name with IPv6 and IPv4 addresses, of which one listens."""
+    serving = TcpServing(listen("127.0.0.1", 0), "localhost", 1)
+    try:
+        offered, target = make_memory(1), make_memory(1, filling=0)
+        pull(serving.offer(offered, deadline, ending), target, deadline)
+        assert target.buffers == offered.buffers
+    finally:
+        serving.close()
 
 
 def test_nobody_listening_is_unreachable(make_memory: MakeMemory, deadline: float) -> None:

@@ -25,6 +25,7 @@ class ScriptedPeer(kv_pb2_grpc.KvServicer):
         self._description = description
         self.listener: socket.socket = listen("127.0.0.1", 0)
         self.address = ""
+        self.data_address = format_address("127.0.0.1", self.listener.getsockname()[1])
         self.transport = "tcp"
         self.nbytes: int | None = None
         self.refusal: grpc.StatusCode | None = None
@@ -66,7 +67,7 @@ class ScriptedPeer(kv_pb2_grpc.KvServicer):
         block_bytes = layout.layers * 2 * layout.kv_heads * layout.block_tokens * layout.head_dim * 4
         return kv_pb2.PullResponse(
             transport=self.transport,
-            endpoint=format_address("127.0.0.1", self.listener.getsockname()[1]),
+            endpoint=self.data_address,
             ticket=b"t" * TICKET_BYTES,
             bytes=len(request.handle.blocks) * block_bytes if self.nbytes is None else self.nbytes,
         )

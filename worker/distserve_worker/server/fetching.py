@@ -12,8 +12,9 @@ from distserve_worker.server.arrivals import Exported, Step, Target
 from distserve_worker.server.commands import Command, Drop, Imported
 from distserve_worker.server.handle_checks import handle_objection
 from distserve_worker.server.identity import Identity
+from distserve_worker.server.kv_failures import KvFailure
 from distserve_worker.server.legs import Leg, Legs
-from distserve_worker.server.pulling import KvLost, Pulled, Puller
+from distserve_worker.server.pulling import Pulled, Puller
 from distserve_worker.server.streams import Streams
 
 log = logging.getLogger(__name__)
@@ -133,8 +134,8 @@ class Fetching:
         self._post(Drop(leg.key))
         if self._legs.get(leg.key) is None:
             return
-        if isinstance(error, KvLost):
-            self._legs.fail(leg, worker_pb2.FAILURE_CODE_KV_LOST, str(error))
+        if isinstance(error, KvFailure):
+            self._legs.fail(leg, error.code, str(error))
         else:
             log.error("fetching the KV of %s", leg.key, exc_info=error)
             self._legs.fail(leg, worker_pb2.FAILURE_CODE_INTERNAL, f"fetching the KV: {error!r}")

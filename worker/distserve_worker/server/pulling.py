@@ -3,31 +3,31 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Never
+from typing import Final
 
 import grpc
 
 from distserve_proto import kv_pb2
 from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.server.kv_failures import KvLost, KvUnreachable, of_call, of_transfer
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.peers import PeerError, Peers
+from distserve_worker.server.pull_slots import PullSlots
+from distserve_worker.server.renewing import keep_lease
 from distserve_worker.transfer.deadlines import transfer_seconds
 from distserve_worker.transfer.interface import Pulling, Source, Transfer, TransferError
 
 log = logging.getLogger(__name__)
 
-MAX_PULLS: Final = 4  # side by side
-_BUSY_SECONDS: Final = 10.0  # how long a prefill worker may have too many readers
+MAX_PULLS: Final = 8  # side by side
+MAX_PULLS_OF_ONE_PEER: Final = 4
+_BUSY_TRIES: Final = 100  # while a prefill worker has too many readers: some ten seconds
 _BUSY_PAUSE_SECONDS: Final = 0.1
 _RELEASE_TRIES: Final = 3
 _RELEASE_PAUSE_SECONDS: Final = 0.5
-
-
-class KvLost(Exception):  # noqa: N818 - named after the failure code
-    """The KV of a leg cannot be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,19 @@ class Puller:
         self._metrics = metrics
         self._peers = Peers()
         self._threads = ThreadPoolExecutor(MAX_PULLS, thread_name_prefix="kv-puller")
-        self._slots = asyncio.Semaphore(MAX_PULLS)
+        self._slots = PullSlots(MAX_PULLS, MAX_PULLS_OF_ONE_PEER)
 
     async def pull(self, handle: kv_pb2.KvHandle, target: asyncio.Future[KvBlocks]) -> Pulled:
-        """Keep the lease alive until `target` is there, then fill it. Raises `KvLost`.
+        """Keep the lease alive until a pull into `target` is agreed on, then fill it. Raises `KvFailure`.
 
         When it ends, in whatever way, nothing writes to the memory any more.
         """
-        renewing = asyncio.create_task(self._renew(handle))
-        filling = asyncio.create_task(self._fill(handle, target))
+        renewing = asyncio.create_task(keep_lease(self._peers, handle))
+        # Whoever has a ticket needs no lease: from there on a renewal could only do harm.
+        filling = asyncio.create_task(self._fill(handle, target, renewing.cancel))
         try:
             await asyncio.wait((renewing, filling), return_when=asyncio.FIRST_COMPLETED)
-            if not filling.done():
+            if not filling.done() and not renewing.cancelled():
                 await renewing
             return await filling
         finally:
@@ -83,34 +84,31 @@ class Puller:
         await self._peers.close()
         self._threads.shutdown(wait=False)
 
-    async def _renew(self, handle: kv_pb2.KvHandle) -> Never:
-        seconds = handle.lease_milliseconds / 1000
-        while True:
-            await asyncio.sleep(seconds / 3)
-            try:
-                seconds = await self._peers.renew(handle)
-            except PeerError as error:
-                raise KvLost(f"the lease could not be renewed: {error}") from error
-
-    async def _fill(self, handle: kv_pb2.KvHandle, target: asyncio.Future[KvBlocks]) -> Pulled:
+    async def _fill(
+        self, handle: kv_pb2.KvHandle, target: asyncio.Future[KvBlocks], agreed: Callable[[], object]
+    ) -> Pulled:
         memory = await target
-        async with self._slots:
-            started = time.monotonic()
-            response = await self._agree(handle)
-            await self._transfer(self._begin(response, memory))
-        self._metrics.pull_seconds.observe(time.monotonic() - started)
-        self._metrics.pull_bytes.labels(response.transport).inc(memory.nbytes)
-        return Pulled(response.transport, memory.nbytes)
-
-    async def _agree(self, handle: kv_pb2.KvHandle) -> kv_pb2.PullResponse:
-        until = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                return await self._peers.pull(handle, list(self._transports), self._reader)
-            except PeerError as error:
-                if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED or time.monotonic() > until:
-                    raise KvLost(f"the pull was refused: {error}") from error
+        for _ in range(_BUSY_TRIES):
+            async with self._slots.hold(handle.address):
+                started = time.monotonic()
+                response = await self._agree(handle)
+                if response is not None:
+                    agreed()
+                    await self._transfer(self._begin(response, memory))
+                    self._metrics.pull_seconds.observe(time.monotonic() - started)
+                    self._metrics.pull_bytes.labels(response.transport).inc(memory.nbytes)
+                    return Pulled(response.transport, memory.nbytes)
             await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+        raise KvUnreachable(f"{handle.address} had too many readers at each of {_BUSY_TRIES} tries")
+
+    async def _agree(self, handle: kv_pb2.KvHandle) -> kv_pb2.PullResponse | None:
+        """The prefill worker's offer; None when it has too many readers."""
+        try:
+            return await self._peers.pull(handle, list(self._transports), self._reader)
+        except PeerError as error:
+            if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                return None
+            raise of_call("the pull was refused", error) from error
 
     def _begin(self, response: kv_pb2.PullResponse, memory: KvBlocks) -> Transfer:
         pulling = self._transports.get(response.transport)
@@ -126,7 +124,7 @@ class Puller:
         try:
             await asyncio.shield(running)
         except TransferError as error:
-            raise KvLost(f"the transfer failed: {error}") from error
+            raise of_transfer(error) from error
         except asyncio.CancelledError:
             transfer.abort()
             await asyncio.wait((running,))

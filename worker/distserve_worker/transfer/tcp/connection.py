@@ -1,6 +1,8 @@
 """Sending and receiving whole buffers on a socket, with a deadline on every wait and typed errors."""
 
 import contextlib
+import os
+import select
 import socket
 import time
 from collections import deque
@@ -21,6 +23,28 @@ class Connection:
         self._aborted = False
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the socket."""
+        self._socket.close()
+
+    def established(self) -> None:
+        """Wait for a connection that was begun. Raises `TransferError`."""
+        self._arm()
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT)
+        answered = poll.poll((self._socket.gettimeout() or 0) * 1000)
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if self._aborted:
+            raise TransferError(Fault.ABORTED, "ended by this side")
+        if code or not answered:
+            raise TransferError(Fault.UNREACHABLE, os.strerror(code) if code else "does not answer")
 
     def extend(self, deadline: float) -> None:
         """Replace the deadline (time.monotonic seconds)."""

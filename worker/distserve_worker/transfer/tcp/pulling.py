@@ -1,12 +1,14 @@
 """The pulling side of the tcp transport."""
 
+import errno
+import os
 import socket
 import threading
-import time
+from collections.abc import Sequence
+from typing import Any
 
 from distserve_proto.addresses import parse_address
 from distserve_worker.engine.interface import KvBlocks
-from distserve_worker.transfer.deadlines import STALL_SECONDS
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.tcp.connection import Connection
 from distserve_worker.transfer.tcp.framing import (
@@ -18,6 +20,8 @@ from distserve_worker.transfer.tcp.framing import (
     pack_hello,
     unpack_header,
 )
+
+_Address = tuple[int, int, int, str, Any]  # as getaddrinfo tells it
 
 
 class TcpPulling:
@@ -53,12 +57,7 @@ class TcpTransfer:
 
     def run(self) -> None:
         """See `Transfer.run`."""
-        with self._connect() as sock:
-            connection = Connection(sock, self._deadline)
-            with self._lock:
-                self._connection = connection
-                if self._aborted:
-                    connection.abort()
+        with self._connect() as connection:
             connection.send([pack_hello(self._source.ticket)])
             self._check(_header(connection))
             for buffer in self._target.buffers:
@@ -66,11 +65,46 @@ class TcpTransfer:
             if connection.receive(len(TRAILER)) != TRAILER:
                 raise TransferError(Fault.MISMATCH, "no trailer after the last block")
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> Connection:
+        """To the first address that answers."""
+        unreachable = TransferError(Fault.UNREACHABLE, f"{self._source.endpoint}: has no address")
+        for address in self._addresses():
+            try:
+                return self._connect_to(address)
+            except TransferError as error:
+                if error.fault is not Fault.UNREACHABLE:
+                    raise
+                unreachable = error
+        raise unreachable
+
+    def _connect_to(self, address: _Address) -> Connection:
+        connection = Connection(self._begun(address), self._deadline)
+        try:
+            with self._lock:
+                self._connection = connection
+                if self._aborted:
+                    connection.abort()
+            connection.established()
+        except TransferError as error:
+            connection.close()
+            raise TransferError(error.fault, f"{self._source.endpoint}: {error}") from error
+        return connection
+
+    def _begun(self, address: _Address) -> socket.socket:
+        """A socket that is on its way, so that `abort` finds something to shut down."""
+        family, kind, protocol, _, target = address
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        code = sock.connect_ex(target)
+        if code not in {0, errno.EINPROGRESS}:
+            sock.close()
+            raise TransferError(Fault.UNREACHABLE, f"{self._source.endpoint}: {os.strerror(code)}")
+        return sock
+
+    def _addresses(self) -> Sequence[_Address]:
         try:
             address = parse_address(self._source.endpoint)
-            seconds = min(STALL_SECONDS, self._deadline - time.monotonic())
-            return socket.create_connection((address.host, address.port), timeout=max(seconds, 0.001))
+            return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:
             raise TransferError(Fault.UNREACHABLE, f"{self._source.endpoint}: {error}") from error
 

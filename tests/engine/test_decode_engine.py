@@ -1,6 +1,7 @@
 """The decode engine: reserving, importing, continuous batching, and what is left after each way of ending."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,11 +69,24 @@ def test_requests_join_and_leave_a_running_batch(make_engine: EngineMaker) -> No
     engine.imported("a")
     assert _run_for(engine, 1) == ["a"]
     engine.admit(_work("b", max_tokens=3))
+    assert engine.step() == (Reserved("b"),)
     assert _run_for(engine, 1) == ["a"]
     engine.imported("b")
     batches = [sorted(_run_for(engine, 1)) for _ in range(2)]
     assert batches == [["a", "b"], ["b"]]
     assert engine.load() == EMPTY
+
+
+def test_room_is_told_before_the_batch_runs(make_engine: EngineMaker) -> None:
+    """Both pulls begin while the others' next step runs, not after it."""
+    engine = make_engine("decode")
+    engine.admit(_work("runs"))
+    engine.step()
+    engine.imported("runs")
+    for request_id in ("new", "newer"):
+        engine.admit(_work(request_id))
+    assert engine.step() == (Reserved("new"), Reserved("newer"))
+    assert _run_for(engine, 2) == ["runs", "runs"]
 
 
 def test_the_batch_is_bounded(make_engine: EngineMaker) -> None:
@@ -188,6 +202,21 @@ def test_blocks_of_a_request_that_failed_do_not_spoil_the_next_one(make_engine: 
     assert isinstance(decode.step()[0], Dropped)
     work = Work("next", PROMPT[:10], max_tokens=12)
     assert generate(prefill, decode, [work]) == {"next": tiny.greedy(PROMPT[:10], 12)}
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_ids_that_are_not_there_are_ignored(make_engine: EngineMaker, role: str) -> None:
+    engine = make_engine(role)
+    for call in (engine.cancel, engine.unpin, engine.release, engine.imported):
+        call("nobody")
+    assert engine.load() == EMPTY
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_work_that_is_invalid_is_neither_too_long_nor_too_early(make_engine: EngineMaker, role: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        make_engine(role).admit(replace(_work(), prompt=()))
+    assert type(refusal.value) is Refused
 
 
 def test_a_decode_leg_needs_the_first_token(make_engine: EngineMaker) -> None:

@@ -70,17 +70,18 @@ class DecodeEngine(TorchEngine):
     @torch.inference_mode()
     def step(self) -> tuple[Happening, ...]:
         """See `Engine.step`."""
-        reserved = self._reserve()
+        if reserved := self._reserve():
+            return reserved  # before the batch runs: a pull can begin a whole step earlier
         batch = [self._requests[request_id] for request_id in self._scheduler.batch()]
-        return (*reserved, *(self._run(batch) if batch else ()))
+        return tuple(self._run(batch)) if batch else ()
 
-    def _reserve(self) -> list[Reserved]:
+    def _reserve(self) -> tuple[Reserved, ...]:
         taken = self._scheduler.reserve(self._blocks.free_count)
         for waiting in taken:
             self._blocks.allocate(waiting.request_id, waiting.blocks)
             self._blocks.pin(waiting.request_id)
             self._requests[waiting.request_id].stage = Stage.RESERVED
-        return [Reserved(waiting.request_id) for waiting in taken]
+        return tuple(Reserved(waiting.request_id) for waiting in taken)
 
     def _run(self, members: list[Request]) -> list[Happening]:
         self._arrange(members)

@@ -91,7 +91,11 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A decode request got its blocks; the server now fills `import_target` and then calls `imported`."""
+    """A decode request got its blocks; the server now fills `import_target` and then calls `imported`.
+
+    From here on its blocks are pinned once, until `imported`, or `unpin` when the import is given up. That holds for a
+    request that is cancelled meanwhile too: a transfer may still be writing to its blocks.
+    """
 
     request_id: str
 
@@ -131,7 +135,10 @@ class Description:
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not a fault
-    """Work that the engine does not take; the text says the limit and the value."""
+    """Work that the engine does not take; the text says the limit and the value.
+
+    Itself, not one of its subclasses, it means that the work is invalid: no engine would take it at any time.
+    """
 
 
 class QueueFull(Refused):
@@ -159,11 +166,11 @@ class Engine(Protocol):
         ...
 
     def admit(self, work: Work) -> None:
-        """Queue one leg, first come first served. Raises `QueueFull` or `TooLong`."""
+        """Queue one leg, first come first served. Raises `QueueFull`, `TooLong`, or `Refused` when it is invalid."""
         ...
 
     def cancel(self, request_id: str) -> None:
-        """Free all that the request holds; pinned blocks are freed when `unpin` comes. Unknown ids are ignored."""
+        """Free all that the request holds; pinned blocks are freed with their last pin. Unknown ids are ignored."""
         ...
 
     def has_work(self) -> bool:
@@ -171,7 +178,10 @@ class Engine(Protocol):
         ...
 
     def step(self) -> tuple[Happening, ...]:
-        """Run one batch and tell what happened, in order. Returns at once when nothing can run."""
+        """Run one batch and tell what happened, in order. Returns at once when nothing can run.
+
+        `Reserved` comes alone and without a batch, so that its pull can begin before the next one runs.
+        """
         ...
 
     def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> KvBlocks:
@@ -179,7 +189,7 @@ class Engine(Protocol):
         ...
 
     def unpin(self, request_id: str) -> None:
-        """End one `export`."""
+        """End one `export`, or the import of a `Reserved` request that is given up. Unknown ids are ignored."""
         ...
 
     def release(self, request_id: str) -> None:
@@ -191,5 +201,8 @@ class Engine(Protocol):
         ...
 
     def imported(self, request_id: str) -> None:
-        """The KV is complete: the request joins the batch at the next step."""
+        """The KV is complete and nothing writes to it any more: the request joins the batch at the next step.
+
+        A cancelled request just loses its pin. Unknown ids are ignored.
+        """
         ...

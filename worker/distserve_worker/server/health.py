@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from distserve_worker.server.metrics import CONTENT_TYPE, Metrics
+from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import State
 
 _KEEP_ALIVE_SECONDS: Final = 5
@@ -29,12 +30,15 @@ class _Server(uvicorn.Server):
 class HealthServer:
     """Runs from before the model is loaded until the process ends."""
 
-    def __init__(self, state: State, metrics: Metrics) -> None:
+    def __init__(self, state: State, metrics: Metrics, pulse: Pulse) -> None:
         async def alive(_: Request) -> Response:
-            return PlainTextResponse("ok\n")
+            complaint = pulse.complaint
+            return PlainTextResponse(f"{complaint or 'ok'}\n", status_code=503 if complaint else 200)
 
         async def ready(_: Request) -> Response:
-            return PlainTextResponse(f"{state.text}\n", status_code=200 if state.ready else 503)
+            complaint = pulse.complaint
+            is_ready = state.ready and complaint is None
+            return PlainTextResponse(f"{complaint or state.text}\n", status_code=200 if is_ready else 503)
 
         async def measured(_: Request) -> Response:
             return Response(metrics.text(), media_type=CONTENT_TYPE)

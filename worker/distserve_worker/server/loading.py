@@ -16,10 +16,11 @@ from distserve_worker.weights.tokenizer_digest import tokenizer_digest
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine, and the digest of the tokenizer that belongs to its weights."""
+    """An engine, and what the server knows of it besides."""
 
     engine: Engine
-    tokenizer_digest: str
+    tokenizer_digest: str  # of the tokenizer that belongs to its weights
+    max_step_tokens: int
 
 
 def load(config: WorkerConfig, threads: int) -> Loaded:
@@ -27,11 +28,19 @@ def load(config: WorkerConfig, threads: int) -> Loaded:
     try:
         model = locate(config.model)
         pin_torch(threads)
-        return Loaded(_engine(config, model), tokenizer_digest(model))
+        engine = _engine(config, model)
+        return Loaded(engine, tokenizer_digest(model), _max_step_tokens(config, engine))
     except ModelNotFound as error:
         raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, str(error)) from error
     except ModelInvalid as error:
         raise WorkerFailure(ExitReason.MODEL_INVALID, str(error)) from error
+
+
+def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:
+    """A prefill batch, or one long prompt alone; one token for each request of a decode batch."""
+    if config.role is Role.DECODE:
+        return config.max_running
+    return max(config.max_batch_tokens, engine.description.max_model_length)
 
 
 def _engine(config: WorkerConfig, model: Path) -> Engine:

@@ -19,6 +19,7 @@ from distserve_worker.server.health import HealthServer
 from distserve_worker.server.listeners import open_socket
 from distserve_worker.server.loading import load
 from distserve_worker.server.metrics import Metrics
+from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import Stage, State
 from distserve_worker.server.stepping import EngineThread
 
@@ -33,9 +34,10 @@ async def run_worker(config: WorkerConfig, threads: int) -> None:
     state, metrics = State(config.model), Metrics()
     listener = open_socket("--http-port", config.host, config.http_port)
     http_port = listener.getsockname()[1]
-    health = HealthServer(state, metrics)
+    pulse = Pulse()
+    health = HealthServer(state, metrics, pulse)
     health.start(listener)
-    engine = EngineThread(partial(load, config, threads))
+    engine = EngineThread(partial(load, config, threads), pulse)
     try:
         ready = await _loaded(engine, stop)
         if ready is not None:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from distserve_worker.engine.interface import Engine, Happening, Parked, Refused, Reserved
+from distserve_worker.engine.interface import Engine, Happening, Load, Parked, Refused, Reserved
 from distserve_worker.server.arrivals import Admission, Arrival, Batch, Exported, Ready, Step, Target
 from distserve_worker.server.commands import Admit, Command, Drop, Imported, Stop
 from distserve_worker.server.loading import Loaded
+from distserve_worker.server.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,9 @@ T = TypeVar("T")
 class EngineThread:
     """Made and used on the event loop; `failed` gets the exception that ended the engine."""
 
-    def __init__(self, build: Callable[[], Loaded]) -> None:
-        """Start loading; `ready` gets what the engine is, or the exception of `build`."""
+    def __init__(self, build: Callable[[], Loaded], pulse: Pulse) -> None:
+        """Start loading; `ready` gets what the engine is, or the exception of `build`. `pulse` gets its progress."""
+        self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Ready] = self._loop.create_future()
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
@@ -63,27 +65,33 @@ class EngineThread:
             self._loop.call_soon_threadsafe(_settle_exception, self.ready, error)
             return
         try:
-            while self._turn(engine):
+            while self._turn(loaded):
                 pass
         except BaseException as error:
             log.exception("the engine failed")
             self._loop.call_soon_threadsafe(self._fail, error)
 
-    def _turn(self, engine: Engine) -> bool:
+    def _turn(self, loaded: Loaded) -> bool:
         """Commands, then a step; False at the end."""
+        engine = loaded.engine
         commands = self._pending(block=not engine.has_work())
+        self._pulse.begin()
         arrivals = [arrival for command in commands for arrival in _obey(engine, command)]
         works = engine.has_work()
         if arrivals or not works:
             self._tell(Batch(tuple(arrivals), engine.load()))
         if works:
+            self._pulse.begin(min(_tokens_at_hand(engine.load()), loaded.max_step_tokens))
             started = time.monotonic()
             arrivals = [_prepared(engine, happening) for happening in engine.step()]
             self._tell(Batch(tuple(arrivals), engine.load(), Step(started, time.monotonic())))
         return not any(isinstance(command, Stop) for command in commands)
 
     def _pending(self, *, block: bool) -> list[Command]:
-        commands = [self._commands.get()] if block else []
+        commands = []
+        if block:
+            self._pulse.rest()
+            commands.append(self._commands.get())
         while True:
             try:
                 commands.append(self._commands.get_nowait())
@@ -105,6 +113,11 @@ class EngineThread:
 
     def _fail(self, error: BaseException) -> None:
         _settle(self.failed, error)
+
+
+def _tokens_at_hand(load: Load) -> int:
+    """All prompts that wait, and one for each request that runs or may join the batch."""
+    return load.queued_tokens + load.waiting + load.running
 
 
 def _obey(engine: Engine, command: Command) -> tuple[Arrival, ...]:

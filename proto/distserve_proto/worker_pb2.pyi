@@ -193,7 +193,7 @@ class Load(_message.Message):
     parked: _builtins.int
     """requests whose KV waits to be pulled"""
     draining: _builtins.bool
-    """takes no new work"""
+    """takes no new work, but for decode legs of gateways that were attached before"""
     def __init__(
         self,
         *,

@@ -91,8 +91,8 @@ class Dispatcher:
         self._streams.flush()
 
     def drain(self) -> None:
-        """Take no new work from now on."""
-        self._streams.draining = True
+        """Take no new requests from now on."""
+        self._streams.drain()
         self._streams.flush()
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Dispatcher:
     def _refusal(
         self, outbox: Outbox, submit: worker_pb2.Submit
     ) -> tuple[worker_pb2.FailureCode.ValueType, str] | None:
-        if self._streams.draining:
+        if self._streams.draining and not (self._side.is_counted_on and self._streams.is_from_before_drain(outbox)):
             return worker_pb2.FAILURE_CODE_DRAINING, "the worker is draining and takes no new work"
         objection = _id_objection(submit.request_id) or self._side.objection(submit)
         if objection is None and self._legs.find(outbox, submit.request_id) is not None:

@@ -56,6 +56,11 @@ class Fetching:
         return worker_pb2.PHASE_DECODE
 
     @property
+    def is_counted_on(self) -> bool:
+        """See `Side.is_counted_on`."""
+        return True
+
+    @property
     def busy(self) -> bool:
         """See `Side.busy`."""
         return bool(self._fetches or self._releases)

@@ -60,6 +60,11 @@ class Parking:
         return worker_pb2.PHASE_PREFILL
 
     @property
+    def is_counted_on(self) -> bool:
+        """See `Side.is_counted_on`."""
+        return False
+
+    @property
     def busy(self) -> bool:
         """See `Side.busy`."""
         return bool(self._leaving)

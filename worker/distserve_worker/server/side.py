@@ -16,6 +16,11 @@ class Side(Protocol):
         ...
 
     @property
+    def is_counted_on(self) -> bool:
+        """Whether gateways may have begun requests in the trust that this worker goes on with them."""
+        ...
+
+    @property
     def busy(self) -> bool:
         """Whether a transfer still holds memory of a leg that has ended."""
         ...

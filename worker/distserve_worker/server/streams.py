@@ -20,7 +20,12 @@ class Streams:
         self._load = load
         self._outboxes: set[Outbox] = set()
         self._pending: dict[str, int] = {}  # tokens of legs that the engine has not seen yet
-        self.draining = False
+        self._before_drain: frozenset[Outbox] | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether new work goes elsewhere."""
+        return self._before_drain is not None
 
     @property
     def pending(self) -> int:
@@ -40,6 +45,14 @@ class Streams:
         self._outboxes.add(outbox)
         outbox.flush(self.load)
         return outbox
+
+    def drain(self) -> None:
+        """New work goes elsewhere from now on."""
+        self._before_drain = frozenset(self._outboxes)
+
+    def is_from_before_drain(self, outbox: Outbox) -> bool:
+        """Whether its gateway was attached when the worker began to drain."""
+        return self._before_drain is not None and outbox in self._before_drain
 
     def close(self, outbox: Outbox) -> None:
         """The stream has ended."""

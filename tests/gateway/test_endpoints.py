@@ -72,6 +72,13 @@ def test_an_answer_reports_its_five_stages_and_its_transfer(
 
 
 @ENDPOINTS
+def test_the_produced_token_ids_come_on_request(gateway: GatewayProcess, path: str) -> None:
+    whole = gateway.post(path, _body(path, return_token_ids=True)).json()
+    assert len(whole["choices"][0]["token_ids"]) == whole["usage"]["completion_tokens"] == 6
+    assert "token_ids" not in gateway.post(path, _body(path)).json()["choices"][0]
+
+
+@ENDPOINTS
 def test_a_single_token_needs_no_decode_leg(gateway: GatewayProcess, path: str) -> None:
     """B9 and B12: exactly one token, the same fields, nothing pulled."""
     body = gateway.post(path, _body(path, max_tokens=1)).json()

@@ -71,6 +71,7 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
         ({"stop": [None]}, "stop[0]"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "return_token_ids": True}, "return_token_ids"),
         ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"n": 2}, "n"),
         ({"n": True}, "n"),

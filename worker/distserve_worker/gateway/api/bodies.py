@@ -68,11 +68,14 @@ class GenerationBody(_Checked):
     seed: int | None = Field(default=None, ge=INT64_MIN, le=INT64_MAX)
     stop: Annotated[StopList | None, BeforeValidator(_as_list)] = None
     ignore_eos: bool | None = None  # not in OpenAI's API; for load tests that need an exact output length
+    return_token_ids: bool | None = None  # not in OpenAI's API; the produced tokens beside their text
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
     @model_validator(mode="after")
-    def _options_need_a_stream(self) -> Self:
+    def _options_fit_the_stream(self) -> Self:
+        if self.return_token_ids and self.stream:
+            raise BrokenRuleError("return_token_ids", "'return_token_ids' is only allowed when 'stream' is false")
         if self.stream_options is not None and not self.stream:
             raise BrokenRuleError("stream_options", "'stream_options' is only allowed when 'stream' is true")
         return self

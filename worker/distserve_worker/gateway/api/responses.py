@@ -23,6 +23,7 @@ class ResponseWriter:
     model: str
     prompt_tokens: int
     usage_in_stream: bool
+    token_ids: bool
 
     @classmethod
     def of(cls, dialect: Dialect[Any], body: GenerationBody, generation: Generation, created: int) -> "ResponseWriter":
@@ -35,13 +36,16 @@ class ResponseWriter:
             model=body.model,
             prompt_tokens=len(generation.prompt),
             usage_in_stream=options is not None and options.include_usage,
+            token_ids=bool(body.return_token_ids),
         )
 
     def whole(self, answer: Answer, text: str) -> dict[str, Any]:
         """The body of a response that is not streamed."""
         assert answer.finish is not None, "only finished answers are sent whole"
-        choices = [self.dialect.whole(text, answer.finish)]
-        return self._envelope(self.dialect.whole_object, choices) | self._report(answer)
+        choice = self.dialect.whole(text, answer.finish)
+        if self.token_ids:
+            choice["token_ids"] = answer.tokens
+        return self._envelope(self.dialect.whole_object, [choice]) | self._report(answer)
 
     def opening(self) -> bytes:
         """What a stream starts with, before any text."""

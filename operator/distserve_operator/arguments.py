@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.api.settings import ImageSource, WorkloadSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,12 @@ class Arguments:
 def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
     """Read the flags; a wrong one ends the process with a message that names it."""
     found = _parser().parse_args(arguments)
+    secrets = tuple(found.image_pull_secret)
     return Arguments(
         namespaces=None if found.all_namespaces else tuple(dict.fromkeys(found.namespace)),
         workloads=WorkloadSettings(
-            worker_image=found.worker_image,
-            gateway_image=found.gateway_image,
-            image_pull_policy=found.image_pull_policy,
-            image_pull_secrets=tuple(found.image_pull_secret),
+            worker=ImageSource(found.worker_image, found.image_pull_policy, secrets),
+            gateway=ImageSource(found.gateway_image, found.image_pull_policy, secrets),
             gateway_cluster_role=found.gateway_cluster_role,
         ),
         health_port=found.health_port,

@@ -43,8 +43,8 @@ def test_the_chart_has_the_products_version() -> None:
 def test_the_operator_understands_its_arguments(render: Render) -> None:
     found = parse_arguments(operator(render())["containers"][0]["args"])
     assert found.namespaces is None
-    assert found.workloads.worker_image == f"distserve/worker:{VERSION}"
-    assert found.workloads.gateway_image == f"distserve/gateway:{VERSION}"
+    assert found.workloads.worker.image == f"distserve/worker:{VERSION}"
+    assert found.workloads.gateway.image == f"distserve/gateway:{VERSION}"
     assert found.workloads.gateway_cluster_role == "distserve-gateway"
     assert found.health_port == 8080
 
@@ -53,14 +53,14 @@ def test_one_tag_serves_all_three_images_unless_they_have_their_own(render: Rend
     spec = operator(render(image={"tag": "dev"}, gateway={"image": {"tag": "other", "registry": "r.io"}}))
     found = parse_arguments(spec["containers"][0]["args"])
     assert spec["containers"][0]["image"] == "distserve/operator:dev"
-    assert found.workloads.worker_image == "distserve/worker:dev"
-    assert found.workloads.gateway_image == "r.io/distserve/gateway:other"
+    assert found.workloads.worker.image == "distserve/worker:dev"
+    assert found.workloads.gateway.image == "r.io/distserve/gateway:other"
 
 
 def test_a_digest_goes_before_a_tag(render: Render) -> None:
     digest = f"sha256:{'0' * 64}"
     found = parse_arguments(operator(render(worker={"image": {"digest": digest}}))["containers"][0]["args"])
-    assert found.workloads.worker_image == f"distserve/worker@{digest}"
+    assert found.workloads.worker.image == f"distserve/worker@{digest}"
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_workload_settings_reach_the_operator(render: Render) -> None:
     """B33."""
     workloads = {"imagePullPolicy": "Never", "imagePullSecrets": [{"name": "one"}, {"name": "two"}]}
     found = parse_arguments(operator(render(workloads=workloads))["containers"][0]["args"])
-    assert found.workloads.image_pull_policy == "Never"
-    assert found.workloads.image_pull_secrets == ("one", "two")
+    assert found.workloads.worker.pull_policy == "Never"
+    assert found.workloads.gateway.pull_secrets == ("one", "two")
 
 
 def test_the_operator_fits_the_restricted_pod_security_standard(render: Render) -> None:

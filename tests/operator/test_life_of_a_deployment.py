@@ -121,28 +121,34 @@ def test_an_evicted_pod_is_replaced(operator: OperatorProcess, deploy: Deploy) -
     chat.become_ready()
 
 
-def test_a_bad_image_can_be_fixed_and_the_other_instances_keep_serving(
+def test_a_bad_image_reaches_only_new_pods_and_the_next_one_replaces_those(
     operator: OperatorProcess, deploy: Deploy
 ) -> None:
-    """B25, B26, B28."""
+    """B25, B26."""
     operator.start()
     chat = deploy(prefill=2, max_devices=4)
-    good = chat.wait_names("chat-decode", "chat-prefill-0", "chat-prefill-1")
+    decode, kept, bad = chat.wait_names("chat-decode", "chat-prefill-0", "chat-prefill-1")
     chat.become_ready()
+    before = chat.versions()
     operator.stop()
-    operator.start(worker_image="distserve/worker:bad")
-    until(lambda: len(chat.names()) == 4, "a surge pod exists", 30)
-    (bad,) = set(chat.names()) - set(good)
-    assert set(good) <= set(chat.names())
+    operator.start(worker_image="distserve/worker:bad", gateway_image="distserve/gateway:bad")
+    chat.namespace.kubectl("delete", "pod", bad)
+    until(lambda: chat.images().get(bad) == "distserve/worker:bad", "the deleted pod is made again", 30)
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     container = {"name": "worker", "image": "distserve/worker:bad", "imageID": "", "ready": False, "restartCount": 0}
     chat.set_status(bad, {"containerStatuses": [container | {"state": waiting}]})
     broken = chat.wait_condition("PrefillReady", "False", "ImagePullFailed")
     assert "distserve/worker:bad" in broken["message"]
     operator.stop()
-    operator.start(worker_image="distserve/worker:dev")
-    chat.wait_names(*good)
+    operator.start(worker_image="distserve/worker:good")
+    chat.wait_names(decode, kept, f"{bad.removesuffix('-0')}-1")
     chat.become_ready()
+    assert sorted(chat.images().values()) == ["distserve/worker:dev", "distserve/worker:dev", "distserve/worker:good"]
+    after = chat.versions()
+    untouched = (f"Pod/{decode}", f"Pod/{kept}", "Service/chat")
+    assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}
+    gateway = chat.namespace.get("deployment", "chat-gateway")["spec"]["template"]["spec"]["containers"][0]
+    assert gateway["image"] == "distserve/gateway:dev"
 
 
 def test_a_workers_own_reason_becomes_the_conditions(operator: OperatorProcess, deploy: Deploy) -> None:

@@ -13,7 +13,19 @@ from distserve_proto.contract import ExitReason
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 SOURCES = ROOT / "operator" / "distserve_operator"
 # Text in CamelCase that names no reason: kinds, parts of the API's own objects.
-OTHERS = {"True", "False", "Unknown", "Failed", "Succeeded", "Error", "Event", "Normal", "Warning", "Reconcile"}
+OTHERS = {
+    "True",
+    "False",
+    "Unknown",
+    "Failed",
+    "Succeeded",
+    "Error",
+    "Event",
+    "Normal",
+    "Warning",
+    "Reconcile",
+    "Deployment",
+}
 SPOKEN = [
     "conditions/*.py",
     "observed/problems.py",

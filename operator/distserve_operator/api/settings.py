@@ -4,11 +4,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadSettings:
-    """Images of the pods and the ClusterRole that gateways are bound to; the same for every deployment."""
+class ImageSource:
+    """An image and how the kubelet gets it; `pull_secrets` are names."""
 
-    worker_image: str
-    gateway_image: str
-    image_pull_policy: str
-    image_pull_secrets: tuple[str, ...]
+    image: str
+    pull_policy: str
+    pull_secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSettings:
+    """What pods run and which ClusterRole gateways are bound to; the same for every deployment."""
+
+    worker: ImageSource
+    gateway: ImageSource
     gateway_cluster_role: str

@@ -30,6 +30,6 @@ def desired_child(
     rendered = hash_of(manifest)
     asked = rendered if inputs is None else hash_of(inputs)
     metadata = manifest["metadata"]
-    annotations = {ANNOTATION_INPUTS: asked, ANNOTATION_RENDERED: rendered}
-    stamped = manifest | {"metadata": metadata | {"annotations": annotations}}
+    hashes = {ANNOTATION_INPUTS: asked, ANNOTATION_RENDERED: rendered}
+    stamped = manifest | {"metadata": metadata | {"annotations": metadata.get("annotations", {}) | hashes}}
     return DesiredChild(manifest["kind"], metadata["name"], stamped, asked, rendered, rolls_pods)

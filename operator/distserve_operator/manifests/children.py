@@ -14,11 +14,11 @@ KINDS: Final = ("ServiceAccount", "RoleBinding", "Service", "Deployment")
 
 def desired_children(deployment: DistServeDeployment, settings: WorkloadSettings) -> tuple[DesiredChild, ...]:
     """Accounts come first: a pod whose account does not exist is refused."""
-    gateway = build_gateway_deployment(deployment, settings)
+    gateway = build_gateway_deployment(deployment, settings.gateway)
     return (
         desired_child(build_worker_account(deployment)),
         desired_child(build_gateway_account(deployment)),
         desired_child(build_gateway_binding(deployment, settings)),
         desired_child(build_gateway_service(deployment)),
-        desired_child(gateway, gateway_inputs(deployment, settings), rolls_pods=True),
+        desired_child(gateway, gateway_inputs(deployment, settings.gateway), rolls_pods=True),
     )

@@ -10,6 +10,7 @@ from distserve_operator.manifests.model_files import ModelFiles, literal, model_
 from distserve_operator.manifests.probes import probes
 from distserve_operator.manifests.security import container_security, pod_security
 from distserve_operator.manifests.worker_template import WorkerTemplate
+from distserve_operator.observed.images import image_annotation
 from distserve_operator.observed.pods import ANNOTATION_DEVICES, identity_labels
 from distserve_proto.contract import (
     ENV_POD_IP,
@@ -34,13 +35,13 @@ def build_worker_pod(
     identity = names.PodIdentity(template.role, instance, _SEGMENT, template.hash, attempt)
     labels = role_labels(deployment, template.role) | identity_labels(identity)
     metadata = object_metadata(deployment, name, labels)
-    metadata["annotations"] = {ANNOTATION_DEVICES: str(template.devices)}
+    metadata["annotations"] = {ANNOTATION_DEVICES: str(template.devices), **image_annotation(template.source)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(deployment, template)}
 
 
 def _spec(deployment: DistServeDeployment, template: WorkerTemplate) -> dict[str, Any]:
     files = model_files(template.model.source)
-    secrets = [{"name": name} for name in template.settings.image_pull_secrets]
+    secrets = [{"name": name} for name in template.source.pull_secrets]
     return {
         "restartPolicy": "Always",
         "serviceAccountName": names.worker_account(deployment.name),
@@ -58,8 +59,8 @@ def _spec(deployment: DistServeDeployment, template: WorkerTemplate) -> dict[str
 def _container(template: WorkerTemplate, files: ModelFiles) -> dict[str, Any]:
     return {
         "name": CONTAINER,
-        "image": template.settings.worker_image,
-        "imagePullPolicy": template.settings.image_pull_policy,
+        "image": template.source.image,
+        "imagePullPolicy": template.source.pull_policy,
         "args": _arguments(template, files.argument),
         "env": _environment(files),
         "ports": [

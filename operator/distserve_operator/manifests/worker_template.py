@@ -1,26 +1,26 @@
 """What the pods of a role are made from, and the hash over exactly that.
 
-The hash is taken over what was asked for, not over the rendered pod: another operator version may render a pod
-differently and still rolls nothing (B26).
+The hash is taken over what the spec asks for, not over the rendered pod nor over the operator's flags: another operator
+version, with its own images, may render a pod differently and still rolls nothing (B26).
 """
 
 from dataclasses import dataclass
 
 from distserve_operator.api.deployment import Cluster, DistServeDeployment, Model, Shape
-from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.api.settings import ImageSource, WorkloadSettings
 from distserve_operator.manifests.hashing import hash_of
 from distserve_proto.contract import Role
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTemplate:
-    """Inputs of a worker pod, its identity apart."""
+    """Inputs of a worker pod, its identity apart; `source` is from the operator's flags, the rest from the spec."""
 
     role: Role
     model: Model
     cluster: Cluster
     shape: Shape
-    settings: WorkloadSettings
+    source: ImageSource
 
     @property
     def devices(self) -> int:
@@ -33,9 +33,6 @@ class WorkerTemplate:
         return hash_of(
             {
                 "role": self.role,
-                "image": self.settings.worker_image,
-                "pullPolicy": self.settings.image_pull_policy,
-                "pullSecrets": list(self.settings.image_pull_secrets) or None,
                 "uri": self.model.uri,
                 "dtype": self.model.dtype,
                 "servedName": self.model.served_name,
@@ -53,4 +50,4 @@ class WorkerTemplate:
 def worker_template(deployment: DistServeDeployment, role: Role, settings: WorkloadSettings) -> WorkerTemplate:
     """The template of one worker role."""
     shape = deployment.placement.prefill if role is Role.PREFILL else deployment.placement.decode
-    return WorkerTemplate(role, deployment.model, deployment.cluster, shape, settings)
+    return WorkerTemplate(role, deployment.model, deployment.cluster, shape, settings.worker)

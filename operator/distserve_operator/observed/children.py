@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from distserve_operator.api.settings import ImageSource
+from distserve_operator.observed.images import read_image
 from distserve_operator.observed.metadata import controller, is_controlled_by
 
 ANNOTATION_INPUTS: Final = "distserve.io/inputs-hash"
@@ -14,7 +16,8 @@ ANNOTATION_RENDERED: Final = "distserve.io/rendered-hash"
 class Child:
     """A Deployment, Service, ServiceAccount or RoleBinding as it is in the cluster.
 
-    `inputs_hash` covers what was asked for, `rendered_hash` the manifest that an operator made of it.
+    `inputs_hash` covers what was asked for, `rendered_hash` the manifest that an operator made of it. `source` is what
+    its pods run, None when it has none.
     """
 
     kind: str
@@ -25,6 +28,7 @@ class Child:
     terminating: bool
     inputs_hash: str
     rendered_hash: str
+    source: ImageSource | None
     body: Mapping[str, Any]
 
 
@@ -41,6 +45,7 @@ def parse_child(kind: str, body: Mapping[str, Any], deployment_uid: str) -> Chil
         terminating="deletionTimestamp" in metadata,
         inputs_hash=annotations.get(ANNOTATION_INPUTS, ""),
         rendered_hash=annotations.get(ANNOTATION_RENDERED, ""),
+        source=read_image(metadata),
         body=body,
     )
 

@@ -1,11 +1,11 @@
 """How far the gateway has come: its Deployment and its pods."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distserve_operator.observed.metadata import controller
-from distserve_operator.observed.pods import is_ready
+from distserve_operator.observed.pods import has_started, is_ready
 from distserve_operator.observed.problems import Problem, find_problem
 
 Body = Mapping[str, Any]
@@ -13,12 +13,16 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GatewayState:
-    """Counts of pods; `current` says whether the Deployment controller has seen the newest template."""
+    """Counts of pods; `current` says whether the Deployment controller has seen the newest template.
+
+    `started`: there are pods, and each has been ready since its container was last started.
+    """
 
     replicas: int
     ready: int
     updated: int
     current: bool
+    started: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +33,15 @@ class GatewayPod:
     address: str
 
 
-def parse_gateway(deployment: Body) -> GatewayState:
-    """Read an `apps/v1` Deployment."""
+def parse_gateway(deployment: Body, pods: Collection[Body]) -> GatewayState:
+    """Read an `apps/v1` Deployment and its pods."""
     status = deployment.get("status") or {}
     return GatewayState(
         replicas=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),
         updated=status.get("updatedReplicas", 0),
         current=status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 1),
+        started=bool(pods) and all(has_started(pod.get("status") or {}) for pod in pods),
     )
 
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from distserve_operator.api.settings import ImageSource
 from distserve_operator.names import PodIdentity, identity_of
+from distserve_operator.observed.images import read_image
 from distserve_operator.observed.metadata import parse_time
 from distserve_operator.observed.problems import Problem, find_problem
 from distserve_proto.contract import LABEL_INSTANCE, LABEL_ROLE, LABEL_SEGMENT, LABEL_TEMPLATE_HASH
@@ -19,7 +21,8 @@ class WorkerPod:
     """A pod that this deployment controls.
 
     `identity` is None when we did not give it its name. `labelled` says whether its labels are still those of its
-    identity. `deadline` is when a pod that is being deleted ought to be gone.
+    identity. `source` is what it was made with. `started`: it has been ready since its container was last started.
+    `deadline` is when a pod that is being deleted ought to be gone.
     """
 
     name: str
@@ -27,7 +30,9 @@ class WorkerPod:
     identity: PodIdentity | None
     labelled: bool
     devices: int
+    source: ImageSource | None
     ready: bool
+    started: bool
     ended: bool
     created: datetime
     ended_at: datetime | None
@@ -78,7 +83,9 @@ def parse_pod(body: Mapping[str, Any]) -> WorkerPod:
         identity=identity,
         labelled=identity is not None and identity_labels(identity).items() <= (metadata.get("labels") or {}).items(),
         devices=_number(annotations.get(ANNOTATION_DEVICES)) or 1,
+        source=read_image(metadata),
         ready=alive and is_ready(status),
+        started=has_started(status),
         ended=ended,
         created=created,
         ended_at=_ended_at(status, created) if ended else None,
@@ -100,6 +107,12 @@ def identity_labels(identity: PodIdentity) -> dict[str, str]:
 def is_ready(status: Mapping[str, Any]) -> bool:
     """Whether the kubelet calls a pod with this status ready."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+
+
+def has_started(status: Mapping[str, Any]) -> bool:
+    """Whether the startup probe has passed, which asks for readiness, since the containers were last started."""
+    containers = status.get("containerStatuses") or ()
+    return bool(containers) and all(container.get("started") for container in containers)
 
 
 def _number(text: str | None) -> int | None:

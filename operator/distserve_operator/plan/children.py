@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 
+from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.resource import KIND
+from distserve_operator.api.settings import ImageSource, WorkloadSettings
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.manifests.child import DesiredChild
+from distserve_operator.manifests.gateway_deployment import gateway_inputs
+from distserve_operator.manifests.hashing import hash_of
 from distserve_operator.observed.children import Child
 from distserve_operator.observed.fleet import Fleet
 from distserve_operator.plan.actions import ApplyChild, DeleteChild
@@ -17,9 +21,21 @@ def plan_children(desired: Iterable[DesiredChild], fleet: Fleet) -> list[ApplyCh
     """Actions in the order of `desired`, then the removal of what is ours but no longer wanted."""
     wanted = list(desired)
     actions = [action for child in wanted if (action := _next(child, fleet.child(child.kind, child.name))) is not None]
-    names = {(child.kind, child.name) for child in wanted}
-    strays = [c for c in fleet.children if c.owned and not c.terminating and (c.kind, c.name) not in names]
+    known = {(child.kind, child.name) for child in wanted}
+    strays = [c for c in fleet.children if c.owned and not c.terminating and (c.kind, c.name) not in known]
     return actions + [DeleteChild(c.kind, c.name, c.uid, "no longer part of the deployment") for c in strays]
+
+
+def gateway_source(deployment: DistServeDeployment, settings: WorkloadSettings, fleet: Fleet) -> ImageSource:
+    """What gateway pods are to run: what they were made with, until the spec renews them or they do not start.
+
+    So the new images of an upgraded operator replace no gateway pod that works (B26), and mend one that does not (B25).
+    """
+    live = fleet.child("Deployment", names.gateway(deployment.name))
+    if live is None or live.source is None or fleet.gateway is None or not fleet.gateway.started:
+        return settings.gateway
+    renewed = live.inputs_hash != hash_of(gateway_inputs(deployment, live.source))
+    return settings.gateway if renewed else live.source
 
 
 def name_conflicts(deployment: DistServeDeployment, desired: Iterable[DesiredChild], fleet: Fleet) -> list[Failure]:

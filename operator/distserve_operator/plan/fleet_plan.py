@@ -1,6 +1,6 @@
 """The whole plan of a pass."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from distserve_operator.api.deployment import DistServeDeployment
@@ -12,7 +12,7 @@ from distserve_operator.manifests.worker_template import WorkerTemplate, worker_
 from distserve_operator.observed.fleet import Fleet
 from distserve_operator.observed.pods import identity_labels
 from distserve_operator.plan.actions import Action, RelabelPod
-from distserve_operator.plan.children import name_conflicts, plan_children
+from distserve_operator.plan.children import gateway_source, name_conflicts, plan_children
 from distserve_operator.plan.draft import Draft, begin
 from distserve_operator.plan.roles import DesiredRole, mend, roll
 from distserve_proto.contract import Role
@@ -33,7 +33,7 @@ def make_plan(deployment: DistServeDeployment, settings: WorkloadSettings, fleet
     """The next steps towards `deployment`. A placement that cannot be served changes nothing that exists."""
     if not placement_verdict(deployment).holds:
         return Plan()
-    children = desired_children(deployment, settings)
+    children = desired_children(deployment, replace(settings, gateway=gateway_source(deployment, settings, fleet)))
     draft = begin(fleet.pods, deployment.cluster.max_devices, now)
     for pod in fleet.pods:
         if pod.role not in WORKER_ROLES and not pod.terminating:
@@ -65,4 +65,4 @@ def _plan_roles(roles: list[DesiredRole], fleet: Fleet, draft: Draft) -> None:
 
 
 def _desired(template: WorkerTemplate) -> DesiredRole:
-    return DesiredRole(template.role, template.shape.replicas, template.devices, template.hash)
+    return DesiredRole(template.role, template.shape.replicas, template.devices, template.hash, template.source)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from distserve_operator.api.settings import ImageSource
 from distserve_operator.observed.pods import WorkerPod
 from distserve_operator.plan.draft import Draft
 from distserve_operator.plan.slots import Slot, arrange, redundant
@@ -25,6 +26,7 @@ class DesiredRole:
     replicas: int
     devices: int
     template_hash: str
+    source: ImageSource
 
 
 def mend(desired: DesiredRole, pods: tuple[WorkerPod, ...], draft: Draft) -> tuple[Slot, ...]:
@@ -76,12 +78,22 @@ def _retry_at(ended: WorkerPod | None) -> datetime | None:
 
 
 def _replace_unhealthy(desired: DesiredRole, slots: tuple[Slot, ...], draft: Draft) -> None:
-    """An old pod that does not serve has nothing to drain and blocks nothing else (B25)."""
+    """An outdated pod that does not serve has nothing to drain and blocks nothing else (B25)."""
     for slot in slots:
+        doomed = []
         if slot.old is not None and not slot.old.ready:
+            doomed.append(slot.old)
             draft.delete(slot.old, "it is not ready and its template is outdated")
-            if slot.current is None:
-                _create(desired, slot, draft, f"replaces {slot.old.name}, which was not ready")
+        if slot.current is not None and _runs_the_wrong_image(slot.current, desired):
+            doomed.append(slot.current)
+            draft.delete(slot.current, f"it has not started, and the image is {desired.source.image} by now")
+        if doomed and (slot.current is None or slot.current in doomed):
+            _create(desired, slot, draft, f"replaces {doomed[-1].name}, which was not ready")
+
+
+def _runs_the_wrong_image(pod: WorkerPod, desired: DesiredRole) -> bool:
+    """Only of a pod that has not started: new images of the operator's flags renew no other (B26)."""
+    return not pod.ready and not pod.started and pod.source not in {None, desired.source}
 
 
 def _scale_down(

@@ -22,7 +22,7 @@ from distserve_operator.observed.problems import Problem
 from distserve_proto.contract import Role
 
 C = ConditionType
-GATEWAY = GatewayState(replicas=1, ready=1, updated=1, current=True)
+GATEWAY = GatewayState(replicas=1, ready=1, updated=1, current=True, started=True)
 
 
 READY_POD = GatewayPod("chat-gateway-1-x", "10.0.0.9")
@@ -145,7 +145,7 @@ def test_the_gateway_is_asked_when_there_ought_to_be_a_pair_and_not_before() -> 
 def test_a_pod_of_an_older_template_does_not_count() -> None:
     """B30."""
     world = settled()
-    world.settings = replace(SETTINGS, worker_image="distserve/worker:2")
+    world.deployment = deployment(uri="pvc://models/other.gguf")
     verdict = verdicts_of(situation_of(world))[C.PREFILL]
     assert (verdict.state, verdict.reason) == (State.FALSE, "Rolling")
     assert "0 of 1 prefill instance ready" in verdict.message

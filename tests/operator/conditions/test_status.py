@@ -29,7 +29,7 @@ SMALL = st.integers(0, 3)
 REASONS = st.sampled_from(["ModelNotFound", "Unschedulable", "PodRefused", "NameConflict", "Evicted"])
 
 answers = st.sampled_from([None, Serves(), CannotServe("no pair"), NoAnswer("timed out")])
-gateways = st.none() | st.builds(GatewayState, replicas=SMALL, ready=SMALL, updated=SMALL, current=st.booleans())
+gateways = st.none() | st.builds(GatewayState, SMALL, SMALL, SMALL, st.booleans(), st.booleans())
 problems = st.none() | st.builds(Problem, reason=REASONS, message=st.text(max_size=3000), permanent=st.booleans())
 failures = st.lists(
     st.builds(

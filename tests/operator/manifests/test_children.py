@@ -1,9 +1,8 @@
 """The objects besides worker pods."""
 
-from dataclasses import replace
 from typing import Any
 
-from distserve_testing.deployments import SETTINGS, deployment
+from distserve_testing.deployments import SETTINGS, deployment, workloads
 
 from distserve_operator.manifests.child import DesiredChild
 from distserve_operator.manifests.children import KINDS, desired_children
@@ -68,7 +67,7 @@ def test_the_gateway_fits_the_restricted_pod_security_standard() -> None:
 
 def test_settings_reach_the_gateway() -> None:
     """B33."""
-    settings = replace(SETTINGS, gateway_image="r/g:9", image_pull_policy="Always", image_pull_secrets=("one",))
+    settings = workloads(gateway="r/g:9", pull_policy="Always", pull_secrets=("one",))
     gateway = desired_children(deployment(), settings)[-1].manifest["spec"]["template"]["spec"]
     assert gateway["containers"][0]["image"] == "r/g:9"
     assert gateway["containers"][0]["imagePullPolicy"] == "Always"
@@ -78,7 +77,7 @@ def test_settings_reach_the_gateway() -> None:
 def test_the_gateways_inputs_are_what_was_asked_for() -> None:
     """B26: the worker image or the fleet's size renew no gateway."""
     before = desired_children(deployment(), SETTINGS)[-1].inputs_hash
-    same = desired_children(deployment(prefill=2, max_devices=9), replace(SETTINGS, worker_image="r/w:9"))[-1]
+    same = desired_children(deployment(prefill=2, max_devices=9), workloads("r/w:9"))[-1]
     assert same.inputs_hash == before
-    other = desired_children(deployment(), replace(SETTINGS, gateway_image="r/g:9"))[-1]
+    other = desired_children(deployment(), workloads(gateway="r/g:9"))[-1]
     assert other.inputs_hash != before

@@ -26,7 +26,7 @@ def test_a_worker_reads_its_arguments(role: Role) -> None:
 
 
 def test_a_gateway_reads_its_arguments() -> None:
-    body = build_gateway_deployment(deployment("x" * 100), SETTINGS)
+    body = build_gateway_deployment(deployment("x" * 100), SETTINGS.gateway)
     pod = body["spec"]["template"]
     settings = parse_settings(pod["spec"]["containers"][0]["args"])
     assert settings.model == "/models/smollm2.gguf"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from distserve_testing.deployments import SETTINGS, deployment, gpu_resource
+from distserve_testing.deployments import SETTINGS, deployment, gpu_resource, workloads
 
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.devices import DeviceType
@@ -13,6 +13,7 @@ from distserve_operator.api.settings import WorkloadSettings
 from distserve_operator.manifests.worker_pod import DRAIN_SECONDS, build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
 from distserve_operator.names import identity_of
+from distserve_operator.observed.images import read_image
 from distserve_operator.observed.pods import identity_labels
 from distserve_proto.contract import LABEL_DEPLOYMENT, Role
 
@@ -38,11 +39,12 @@ def environment_of(pod: dict[str, Any]) -> dict[str, Any]:
 @roles
 def test_settings_reach_every_role(role: Role) -> None:
     """B33."""
-    settings = replace(SETTINGS, worker_image="r/w:9", image_pull_policy="Always", image_pull_secrets=("one", "two"))
+    settings = workloads("r/w:9", pull_policy="Always", pull_secrets=("one", "two"))
     pod = pod_of(deployment(), role, settings)
     assert container_of(pod)["image"] == "r/w:9"
     assert container_of(pod)["imagePullPolicy"] == "Always"
     assert pod["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    assert read_image(pod["metadata"]) == settings.worker
     assert pod["spec"]["serviceAccountName"] == "chat-worker"
     assert pod["spec"]["automountServiceAccountToken"] is False
 

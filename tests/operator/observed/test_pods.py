@@ -25,9 +25,16 @@ def test_a_pod_that_was_made_is_recognised() -> None:
     found = parse_pod(pod({"phase": "Running", "conditions": READY}))
     assert (found.role, found.instance, found.attempt, found.devices) == ("prefill", 1, 2, 1)
     assert found.template_hash == worker_template(deployment(), Role.PREFILL, SETTINGS).hash
+    assert found.source == SETTINGS.worker
     assert found.labelled
     assert found.ready
     assert found.alive
+
+
+@pytest.mark.parametrize(("started", "expected"), [([], False), ([True], True), ([True, False], False)])
+def test_a_pod_has_started_when_all_its_startup_probes_have_passed(started: list[bool], expected: bool) -> None:
+    containers = [{"name": str(i), "started": each} for i, each in enumerate(started)]
+    assert parse_pod(pod({"phase": "Running", "containerStatuses": containers})).started is expected
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Decisions about the objects besides worker pods."""
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from distserve_testing.deployments import SETTINGS, UID, deployment
+from distserve_testing.deployments import SETTINGS, UID, deployment, workloads
 from distserve_testing.kubernetes_world import START
 
 from distserve_operator.api.settings import WorkloadSettings
@@ -13,6 +12,7 @@ from distserve_operator.manifests.child import DesiredChild
 from distserve_operator.manifests.children import desired_children
 from distserve_operator.observed.children import Child, parse_child
 from distserve_operator.observed.fleet import Fleet
+from distserve_operator.observed.gateway import GatewayState
 from distserve_operator.plan.actions import ApplyChild, DeleteChild
 from distserve_operator.plan.fleet_plan import Plan, make_plan
 
@@ -27,12 +27,15 @@ def live(child: DesiredChild) -> dict[str, Any]:
     return body
 
 
-def fleet_of(bodies: list[dict[str, Any]]) -> Fleet:
-    return Fleet(children=tuple(parse_child(body["kind"], body, UID) for body in bodies))
+def fleet_of(bodies: list[dict[str, Any]], *, started: bool) -> Fleet:
+    children = tuple(parse_child(body["kind"], body, UID) for body in bodies)
+    return Fleet(children=children, gateway=GatewayState(1, int(started), 1, current=True, started=started))
 
 
-def plan_of(bodies: list[dict[str, Any]], settings: WorkloadSettings = SETTINGS, **options: Any) -> Plan:
-    return make_plan(deployment(**options), settings, fleet_of(bodies), START)
+def plan_of(
+    bodies: list[dict[str, Any]], settings: WorkloadSettings = SETTINGS, *, started: bool = True, **options: Any
+) -> Plan:
+    return make_plan(deployment(**options), settings, fleet_of(bodies, started=started), START)
 
 
 def child_actions(plan: Plan) -> list[tuple[str, str, str]]:
@@ -103,12 +106,46 @@ def test_another_operator_version_renews_no_gateway_pod(complete: list[dict[str,
     gateway["metadata"]["annotations"]["distserve.io/rendered-hash"] = "0ther000"
     gateway["spec"]["template"]["spec"]["containers"][0]["env"] = []
     assert child_actions(plan_of(complete)) == []
-    changed = replace(SETTINGS, gateway_image="distserve/gateway:2")
-    assert child_actions(plan_of(complete, changed)) == [("apply", "Deployment", "chat-gateway")]
+    assert child_actions(plan_of(complete, uri="pvc://models/new.gguf")) == [("apply", "Deployment", "chat-gateway")]
+
+
+NEW_IMAGE = workloads(gateway="distserve/gateway:2")
+
+
+def gateway_image(plan: Plan) -> str:
+    (action,) = [action for action in plan.actions if isinstance(action, ApplyChild)]
+    image: str = action.child.manifest["spec"]["template"]["spec"]["containers"][0]["image"]
+    return image
+
+
+def test_a_new_gateway_image_of_the_operators_flags_renews_no_gateway_that_works(
+    complete: list[dict[str, Any]],
+) -> None:
+    """B26, B31: and what others change of that gateway is still corrected."""
+    assert child_actions(plan_of(complete, NEW_IMAGE)) == []
+    named(complete, "Deployment")["spec"]["replicas"] = 7
+    assert gateway_image(plan_of(complete, NEW_IMAGE)) == "distserve/gateway:dev"
+
+
+def test_a_new_gateway_image_comes_with_the_next_edit(complete: list[dict[str, Any]]) -> None:
+    assert gateway_image(plan_of(complete, NEW_IMAGE, uri="pvc://models/new.gguf")) == "distserve/gateway:2"
+
+
+def test_a_new_gateway_image_mends_a_gateway_that_does_not_start(complete: list[dict[str, Any]]) -> None:
+    """B25."""
+    assert child_actions(plan_of(complete, started=False)) == []
+    assert gateway_image(plan_of(complete, NEW_IMAGE, started=False)) == "distserve/gateway:2"
+
+
+@pytest.mark.parametrize("note", ["", "no json", "{}", '{"image": 1, "pullPolicy": "Always", "pullSecrets": []}'])
+def test_a_gateway_that_does_not_say_what_it_runs_is_told_again(complete: list[dict[str, Any]], note: str) -> None:
+    """B31."""
+    named(complete, "Deployment")["metadata"]["annotations"]["distserve.io/image-source"] = note
+    assert gateway_image(plan_of(complete)) == "distserve/gateway:dev"
 
 
 def test_a_binding_to_another_role_is_made_anew(complete: list[dict[str, Any]]) -> None:
-    changed = replace(SETTINGS, gateway_cluster_role="other")
+    changed = workloads(gateway_cluster_role="other")
     assert child_actions(plan_of(complete, changed)) == [("delete", "RoleBinding", "chat-gateway")]
 
 

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from distserve_testing.deployments import SETTINGS, deployment
+from distserve_testing.deployments import SETTINGS, deployment, workloads
 from distserve_testing.kubernetes_world import World, settle
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,8 +28,9 @@ def assert_exact(world: World) -> None:
 
 
 def changed(world: World, to: DistServeDeployment, tag: str) -> None:
-    world.deployment = to
-    world.settings = replace(SETTINGS, worker_image=f"distserve/worker:{tag}")
+    """Another model, so that every pod is renewed, and another image."""
+    world.deployment = replace(to, model=replace(to.model, uri=f"pvc://models/{tag}.gguf"))
+    world.settings = workloads(f"distserve/worker:{tag}")
 
 
 @given(fleets)
@@ -52,6 +53,8 @@ def test_any_faults_edits_and_kills_of_the_operator_end_in_the_same_pods(
     for step in range(30):
         if step == 10:
             changed(world, after, "2")
+        if step == 20:
+            world.settings = workloads("distserve/worker:3")
         most, held = world.deployment.cluster.max_devices, world.held()
         world.act(world.plan(), limit=choose.choice([None, 0, 1, 2]))
         assert world.held() <= max(most, held)
@@ -104,22 +107,52 @@ def test_prefill_rolls_before_decode() -> None:
     assert all(pod.template_hash == world.hash_of(Role.PREFILL) for pod in prefill)
 
 
+@pytest.mark.parametrize("edit_too", [False, True])
 @pytest.mark.parametrize("spare", [0, 1])
-def test_a_bad_image_is_mended_by_the_next_edit_without_another_gap(spare: int) -> None:
+def test_a_bad_image_is_mended_by_the_next_one_without_another_gap(spare: int, edit_too: bool) -> None:
     """B25: unhealthy pods go first; the ones that still serve stay until then."""
     wanted = deployment(prefill=2, decode=1, max_devices=3 + spare)
     world = World(wanted, SETTINGS)
     settle(world)
     changed(world, wanted, "bad")
-    world.broken = {world.hash_of(role) for role in ROLES}
+    world.broken = {"distserve/worker:bad"}
     for _ in range(20):
         world.act(world.plan())
         world.tick()
     assert world.ready(Role.PREFILL) == 2 - (spare == 0)
     assert world.ready(Role.DECODE) == 1, "the roll must not go on beyond the first bad pod"
-    changed(world, wanted, "3")
+    if edit_too:
+        changed(world, wanted, "3")
+    else:
+        world.settings = workloads("distserve/worker:3")
     settle(world)
     assert_exact(world)
+    assert {pod.source for pod in world.pods.values()} == {world.settings.worker}
+
+
+def test_a_new_image_of_the_operators_flags_replaces_no_pod_that_has_started() -> None:
+    """B26: not even one that is not ready for a moment; what is made from then on runs it."""
+    world = World(deployment(prefill=2, max_devices=4), SETTINGS)
+    settle(world)
+    before = dict(world.pods)
+    world.settings = workloads("distserve/worker:2", pull_policy="Always", pull_secrets=("key",))
+    first, second, *_ = before
+    world.pods[first] = replace(before[first], ready=False)
+    assert world.act(world.plan()) == 0
+    del world.pods[second]
+    settle(world)
+    assert_exact(world)
+    assert len(world.pods.keys() & before.keys()) == 2
+    assert {pod.source for uid, pod in world.pods.items() if uid not in before} == {world.settings.worker}
+
+
+def test_a_pod_that_does_not_say_what_it_was_made_with_is_left_alone() -> None:
+    """B31: what took the annotation away would take the next one's away as well."""
+    world = World(deployment(), SETTINGS)
+    world.act(world.plan())
+    world.pods = {uid: replace(pod, source=None) for uid, pod in world.pods.items()}
+    world.settings = workloads("distserve/worker:2")
+    assert world.act(world.plan()) == 0
 
 
 def test_a_fleet_that_moves_devices_from_one_role_to_the_other_ends_without_a_spare_device() -> None:

@@ -40,7 +40,7 @@ def pod_actions(world: World) -> list[Action]:
 
 
 def renew(world: World) -> None:
-    world.settings = replace(SETTINGS, worker_image="distserve/worker:2")
+    world.deployment = replace(world.deployment, model=replace(world.deployment.model, uri="pvc://models/new.gguf"))
 
 
 def test_an_evicted_pod_is_replaced_by_the_next_attempt() -> None:

@@ -1,7 +1,7 @@
 """The operator dies after any number of writes to a real API server; the next one ends with the same objects."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from distserve_testing.operator_process import running
 from distserve_testing.played_gateway import PlayedGateway
 from kubernetes.aio import client, config
 
-from distserve_operator.api.settings import WorkloadSettings
 from distserve_operator.cluster.asking import GatewayClient, gateway_session
 from distserve_operator.cluster.caching import ObjectCache
 from distserve_operator.cluster.eventing import EventRecorder
@@ -67,6 +66,11 @@ class Operators:
         body["metadata"] = {"name": name}
         await Api(self.connection).create(DEPLOYMENT_RESOURCE.path(self.namespace.name), body)
 
+    async def edit(self, name: str, uri: str) -> None:
+        """Change the model of a deployment, which renews its workers."""
+        path = DEPLOYMENT_RESOURCE.path(self.namespace.name, name)
+        await Api(self.connection).merge(path, {"spec": {"model": {"uri": uri}}})
+
     async def objects_of(self, name: str) -> list[str]:
         """Kind and name of everything that belongs to a deployment, gateway pods apart."""
         found = []
@@ -77,7 +81,7 @@ class Operators:
                     found.append(f"{kind}/{body['metadata']['name'].removeprefix(name)}")
         return sorted(found)
 
-    async def live(self, name: str, settings: WorkloadSettings, writes: int | None = None) -> int:
+    async def live(self, name: str, writes: int | None = None) -> int:
         """Passes until nothing is left to do, or until it dies; returns how many writes it did."""
         api = DyingApi(Api(self.connection), 10**9 if writes is None else writes)
         cache = ObjectCache()
@@ -95,7 +99,7 @@ class Operators:
             before = api.done
             try:
                 async with gateway_session() as session:
-                    reconciler = Reconciler(cache, writer, recorder, GatewayClient(session), settings)
+                    reconciler = Reconciler(cache, writer, recorder, GatewayClient(session), SETTINGS)
                     acted = await reconciler.act((self.namespace.name, name))
                     if acted is not None:
                         await reconciler.report(acted)
@@ -140,14 +144,14 @@ async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(
     async with await connect(namespace) as connection:
         operators = Operators(namespace, connection, gateway)
         await operators.deploy("whole", prefill=2, max_devices=4)
-        total = await operators.live("whole", SETTINGS)
+        total = await operators.live("whole")
         expected = await operators.objects_of("whole")
         assert len(expected) == 8
         for writes in range(total):
             name = f"cut{writes}"
             await operators.deploy(name, prefill=2, max_devices=4)
-            assert await operators.live(name, SETTINGS, writes) == writes + 1
-            await operators.live(name, SETTINGS)
+            assert await operators.live(name, writes) == writes + 1
+            await operators.live(name)
             assert await operators.objects_of(name) == expected, f"after {writes} writes"
 
 
@@ -156,20 +160,23 @@ async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(
     namespace: Namespace, gateway: PlayedGateway, spare: int
 ) -> None:
     """B24, B26."""
-    renewed = replace(SETTINGS, worker_image="distserve/worker:2")
+    old, new = "pvc://models/old.gguf", "pvc://models/new.gguf"
     async with await connect(namespace) as connection:
         operators = Operators(namespace, connection, gateway)
-        await operators.deploy("whole", max_devices=2 + spare)
-        await operators.live("whole", SETTINGS)
+        await operators.deploy("whole", uri=old, max_devices=2 + spare)
+        await operators.live("whole")
         before = await operators.objects_of("whole")
-        total = await operators.live("whole", renewed)
+        await operators.edit("whole", new)
+        total = await operators.live("whole")
         expected = await operators.objects_of("whole")
         assert len(expected) == len(before)
         assert len(set(expected) & set(before)) == len(before) - 2
-        await operators.deploy("cut", max_devices=2 + spare)
+        await operators.deploy("cut", uri=old, max_devices=2 + spare)
         for writes in range(0, total, 2):
-            await operators.live("cut", SETTINGS)
+            await operators.edit("cut", old)
+            await operators.live("cut")
             assert await operators.objects_of("cut") == before
-            await operators.live("cut", renewed, writes)
-            await operators.live("cut", renewed)
+            await operators.edit("cut", new)
+            await operators.live("cut", writes)
+            await operators.live("cut")
             assert await operators.objects_of("cut") == expected, f"after {writes} writes"

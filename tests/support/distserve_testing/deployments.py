@@ -8,20 +8,30 @@ import yaml
 
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.parsing import parse
-from distserve_operator.api.settings import WorkloadSettings
+from distserve_operator.api.settings import ImageSource, WorkloadSettings
 
 ROOT = Path(__file__).parents[3]
 CRD = ROOT / "crds" / "distservedeployments.distserve.io.yaml"
 SAMPLES = sorted((ROOT / "docs" / "samples").glob("*.yaml"))
 UID = "11111111-2222-3333-4444-555555555555"
 
-SETTINGS = WorkloadSettings(
-    worker_image="distserve/worker:dev",
-    gateway_image="distserve/gateway:dev",
-    image_pull_policy="IfNotPresent",
-    image_pull_secrets=(),
-    gateway_cluster_role="distserve-gateway",
-)
+
+def workloads(
+    worker: str = "distserve/worker:dev",
+    gateway: str = "distserve/gateway:dev",
+    pull_policy: str = "IfNotPresent",
+    pull_secrets: tuple[str, ...] = (),
+    gateway_cluster_role: str = "distserve-gateway",
+) -> WorkloadSettings:
+    """What the operator's flags say; the first two are images."""
+    return WorkloadSettings(
+        worker=ImageSource(worker, pull_policy, pull_secrets),
+        gateway=ImageSource(gateway, pull_policy, pull_secrets),
+        gateway_cluster_role=gateway_cluster_role,
+    )
+
+
+SETTINGS = workloads()
 
 
 def resource(

@@ -17,11 +17,12 @@ from distserve_proto.contract import Role
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE = timedelta(seconds=75)
+WOUNDS = ("unready", "restart", "mislabel")  # what a pod may survive
 
 
 @dataclass
 class World:
-    """Pods of one deployment. `broken` holds template hashes whose pods never get ready."""
+    """Pods of one deployment. `broken` holds template hashes and images whose pods never get ready."""
 
     deployment: DistServeDeployment
     settings: WorkloadSettings
@@ -70,8 +71,8 @@ class World:
         for uid, pod in list(self.pods.items()):
             if pod.terminating:
                 del self.pods[uid]
-            elif pod.alive and pod.template_hash not in self.broken:
-                self.pods[uid] = replace(pod, ready=True, problem=None)
+            elif pod.alive and not self.broken & {pod.template_hash, pod.source and pod.source.image}:
+                self.pods[uid] = replace(pod, ready=True, started=True, problem=None)
 
     def disturb(self, choose: random.Random) -> None:
         """One fault, chosen at random, to one pod."""
@@ -79,19 +80,18 @@ class World:
             return
         uid = choose.choice(sorted(self.pods))
         pod = self.pods[uid]
-        fault = choose.choice(["fail", "unready", "delete", "dead node", "vanish", "mislabel"])
+        fault = choose.choice(["fail", "delete", "dead node", "vanish", *WOUNDS])
         if fault == "fail" and pod.alive:
             self.pods[uid] = replace(pod, ended=True, ready=False, ended_at=self.now, problem=Problem("Evicted", ""))
-        elif fault == "unready" and pod.alive:
-            self.pods[uid] = replace(pod, ready=False)
         elif fault == "delete":
             self._delete(uid)
         elif fault == "dead node" and not pod.ended:
             self.pods[uid] = replace(pod, ready=False, deadline=self.now - timedelta(seconds=60))
         elif fault == "vanish":
             del self.pods[uid]
-        elif fault == "mislabel" and pod.alive:
-            self.pods[uid] = replace(pod, labelled=False, ready=False)
+        elif fault in WOUNDS and pod.alive:
+            started, labelled = pod.started and fault != "restart", pod.labelled and fault != "mislabel"
+            self.pods[uid] = replace(pod, ready=False, started=started, labelled=labelled)
 
     def _create(self, role: Role, instance: int, attempt: int) -> None:
         template = worker_template(self.deployment, role, self.settings)
@@ -105,7 +105,9 @@ class World:
             identity=identity_of(name),
             labelled=True,
             devices=template.devices,
+            source=template.source,
             ready=False,
+            started=False,
             ended=False,
             created=self.now,
             ended_at=None,

@@ -153,6 +153,10 @@ class Fleet:
         """Names of the worker pods."""
         return sorted(pod["metadata"]["name"] for pod in self.workers())
 
+    def images(self) -> dict[str, str]:
+        """The image of every worker pod, by its name."""
+        return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in self.workers()}
+
     def wait_names(self, *expected: str) -> list[str]:
         """The worker pods once their names start with exactly these."""
 
@@ -230,4 +234,5 @@ def crashed(message: str, restarts: int = 2) -> Manifest:
 
 def container_status(image: str, state: Manifest, *, ready: bool = False) -> Manifest:
     """Status of a container in `state`."""
-    return {"name": "worker", "image": image, "imageID": "", "ready": ready, "restartCount": 0, "state": state}
+    entry = {"name": "worker", "image": image, "imageID": "", "restartCount": 0, "state": state}
+    return entry | {"ready": ready, "started": ready}

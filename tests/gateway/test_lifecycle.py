@@ -1,9 +1,13 @@
 """Start, readiness, drain and end of the gateway process."""
 
 import asyncio
+import json
+import os
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -28,7 +32,7 @@ async def test_a_terminated_gateway_finishes_its_streams_and_exits_with_success(
     """B27."""
     gateway = start_gateway(*pair).wait_until_usable()
     async with httpx.AsyncClient(base_url=gateway.url) as client:
-        [running] = await start_streams(client, [BODY | {"max_tokens": 1500}])
+        [running] = await start_streams(client, [BODY | {"max_tokens": 800}])
         gateway.terminate()
         assert (await running).ended_well
     assert gateway.exit_status() == 0
@@ -86,3 +90,50 @@ def test_an_ipv6_address_is_announced_with_brackets(start_gateway: StartGateway)
     gateway = start_gateway(NOBODY, host="::1")
     assert gateway.address.startswith("[::1]:")
     assert gateway.get("/healthz").status_code == 200
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """A model hub with one repository, whose weights nobody may ask for."""
+
+    folder: ClassVar[Path]
+    asked: ClassVar[list[str]]
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        self.asked.append(path.rpartition("/")[2])
+        content = self._api(path) if path.startswith("/api/") else (self.folder / self.asked[-1]).read_bytes()
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.send_header("etag", f'"{self.asked[-1]}"')
+        self.send_header("x-repo-commit", "0" * 40)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _api(self, path: str) -> bytes:
+        tree = [
+            {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
+            for file in self.folder.iterdir()
+        ]
+        files = [{"rfilename": file["path"]} for file in tree]
+        return json.dumps(tree if "/tree/" in path else {"id": "org/tiny", "sha": "0" * 40, "siblings": files}).encode()
+
+    def log_message(self, *_: object) -> None:
+        """The test's output says nothing about requests."""
+
+
+def test_a_gateway_downloads_no_weights(start_gateway: StartGateway, tiny_llama: Path, tmp_path: Path) -> None:
+    """It needs the tokenizer and the configuration only, and runs in a small pod."""
+    _Hub.folder, _Hub.asked = tiny_llama, []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as hub:
+        thread = Thread(target=hub.serve_forever)
+        thread.start()
+        env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
+        gateway = start_gateway(NOBODY, model="hf://org/tiny", env=env).wait_until_usable(pairs=0)
+        hub.shutdown()
+        thread.join()
+    assert gateway.get("/readyz").status_code == 200
+    assert {"tokenizer.json", "config.json", "chat_template.jinja"} <= set(_Hub.asked)
+    assert not any(name.endswith(".safetensors") for name in _Hub.asked)

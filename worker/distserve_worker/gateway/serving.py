@@ -24,7 +24,7 @@ from distserve_worker.gateway.settings import Settings
 from distserve_worker.gateway.workers.attaching import Target
 from distserve_worker.text.loading import load_text
 from distserve_worker.weights.errors import ModelInvalid
-from distserve_worker.weights.locating import locate
+from distserve_worker.weights.locating import TEXT_FILES, locate
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class GatewayProcess:
 
     async def _load(self) -> None:
         try:
-            text = await asyncio.to_thread(lambda: load_text(locate(self._settings.model)))
+            text = await asyncio.to_thread(lambda: load_text(locate(self._settings.model, TEXT_FILES)))
         except ValueError as error:
             raise ModelInvalid(f"{self._settings.model}: {error}") from error
         self._readiness.loaded(text)

@@ -1,19 +1,22 @@
 """Finds a model's files on this machine from the URI that a user wrote, downloading them from a hub when needed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from distserve_worker.weights.errors import ModelNotFound
 
-# Weights and what describes them; a repository often holds the same weights again in other formats.
-HUB_FILES: Final = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model")
+# A repository often holds the same weights again in other formats.
+TEXT_FILES: Final = ("*.json", "*.jinja")
+ALL_FILES: Final = ("*.safetensors", "tokenizer.model", *TEXT_FILES)
 
 
-def locate(uri: str) -> Path:
+def locate(uri: str, files: Sequence[str] = ALL_FILES) -> Path:
     """Local path of a model: a GGUF file or a Hugging Face folder.
 
-    `uri` is a plain path, `file:///path` or `hf://org/name@revision`. Raises `ModelNotFound` naming the URI.
+    `uri` is a plain path, `file:///path` or `hf://org/name@revision`; of the last only `files` are downloaded. Raises
+    `ModelNotFound` naming the URI.
     """
     scheme, separator, rest = uri.partition("://")
     if not separator:
@@ -21,7 +24,7 @@ def locate(uri: str) -> Path:
     if scheme == "file":
         return _existing(Path(unquote(urlsplit(uri).path)), uri)
     if scheme == "hf":
-        return _from_hub(rest, uri)
+        return _from_hub(rest, uri, files)
     raise ModelNotFound(f"{uri}: the scheme {scheme} is not known (known: file, hf, or a plain path)")
 
 
@@ -31,14 +34,14 @@ def _existing(path: Path, uri: str) -> Path:
     return path
 
 
-def _from_hub(reference: str, uri: str) -> Path:
+def _from_hub(reference: str, uri: str, files: Sequence[str]) -> Path:
     # imported here: it takes longer than everything else a local model needs at start
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     repository, _, revision = reference.partition("@")
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(HUB_FILES)))
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(files)))
     except HFValidationError as error:
         raise ModelNotFound(f"{uri}: not of the form hf://organisation/name@revision ({error})") from error
     except LocalEntryNotFoundError as error:

@@ -34,47 +34,28 @@ async def test_a_prefill_worker_waits_until_its_parked_kv_is_taken(
     assert prefill.exit_status() == 0
 
 
-async def test_a_decode_worker_finishes_what_it_has(
+async def test_a_decode_worker_finishes_what_it_has_and_what_its_gateways_have_begun(
     start_worker: StartWorker, prefill: WorkerProcess, gateway: Gateway
 ) -> None:
-    """B27: the one that waits for room included."""
+    """B18, B27: the one that waits for room included; a gateway that comes now has to go elsewhere."""
     decode = start_worker("decode", max_model_length=256, kv_cache_memory="7Mi", drain_seconds=600)
     prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(decode.grpc)
-    firsts = [await prefills.submit(PROMPT, max_tokens=200) for _ in range(2)]
+    firsts = [await prefills.submit(PROMPT, max_tokens=200) for _ in range(4)]
     await prefills.until_over(*firsts)
-    rests = [await decodes.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=200) for first in firsts]
+    rests = [await decodes.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=200) for first in firsts[:2]]
     await decodes.until(lambda: bool(rests[0].tokens))
     decode.process.send_signal(signal.SIGTERM)
     await decodes.until(lambda: decodes.load.draining)
-    assert not rests[0].over
-    await decodes.until_over(*rests)
-    assert [len(rest.tokens) for rest in rests] == [199, 199]
-    assert decode.exit_status() == 0
-
-
-async def test_a_draining_decode_worker_takes_what_its_gateways_have_begun(
-    start_worker: StartWorker, prefill: WorkerProcess, gateway: Gateway
-) -> None:
-    """B18, B27: KV that was parked for it goes to it; a gateway that comes now has to go elsewhere."""
-    decode = start_worker("decode", drain_seconds=600)
-    prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(decode.grpc)
-    firsts = [await prefills.submit(PROMPT, max_tokens=500) for _ in range(3)]
-    await prefills.until_over(*firsts)
-    running = await decodes.submit(PROMPT, firsts[0].tokens, kv=firsts[0].handle, max_tokens=500)
-    await decodes.until(lambda: bool(running.tokens))
-    decode.process.send_signal(signal.SIGTERM)
-    await decodes.until(lambda: decodes.load.draining)
     newcomer = gateway.attach(decode.grpc)
-    refused = await newcomer.submit(PROMPT, firsts[1].tokens, kv=firsts[1].handle, max_tokens=5)
-    taken = await decodes.submit(PROMPT, firsts[2].tokens, kv=firsts[2].handle, max_tokens=5)
+    refused = await newcomer.submit(PROMPT, firsts[3].tokens, kv=firsts[3].handle, max_tokens=200)
+    rests.append(await decodes.submit(PROMPT, firsts[2].tokens, kv=firsts[2].handle, max_tokens=200))
     await newcomer.until_over(refused)
-    await decodes.until_over(taken)
     assert refused.failure == "DRAINING"
-    assert taken.finished is not None
-    assert not running.over
-    await decodes.cancel(running)
+    assert not rests[1].over
+    await decodes.until_over(*rests)
+    assert [len(rest.tokens) for rest in rests] == [199, 199, 199]
     assert decode.exit_status() == 0
-    await prefills.cancel(firsts[1])
+    await prefills.cancel(firsts[3])
 
 
 async def test_draining_has_an_end(start_worker: StartWorker, gateway: Gateway) -> None:

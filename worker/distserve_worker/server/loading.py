@@ -27,9 +27,10 @@ def load(config: WorkerConfig, threads: int) -> Loaded:
     """Find the model, load it and set the KV memory aside. Raises `WorkerFailure`."""
     try:
         model = locate(config.model)
+        digest = tokenizer_digest(model)  # first: a damaged file is found before torch is imported
         pin_torch(threads)
         engine = _engine(config, model)
-        return Loaded(engine, tokenizer_digest(model), _max_step_tokens(config, engine))
+        return Loaded(engine, digest, _max_step_tokens(config, engine))
     except ModelNotFound as error:
         raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, str(error)) from error
     except ModelInvalid as error:

@@ -34,10 +34,11 @@ func buildRoot(root string, spec Spec) error {
 		func() error { return protect(root) },
 		func() error { return tree.mountSystem(spec) },
 		func() error { return tree.mountPrivate() },
-		func() error { return tree.mountVolumes(spec.HostPaths) },
-		func() error { return tree.hide(spec.Hidden) },
 		func() error { return tree.mountVolumes(spec.Files) },
 		func() error { return tree.mountVolumes(spec.Mounts) },
+		// after the volumes, one of which may be at /tmp
+		func() error { return tree.mountVolumes(spec.HostPaths) },
+		func() error { return tree.hide(spec.Hidden) },
 		func() error { return tree.mountDevices(spec.Devices) },
 		func() error { return pivot(root) },
 	}

@@ -18,7 +18,7 @@ type Spec struct {
 	Devices    []string `json:"devices"`
 	// Files are the container's own versions of single files, such as /etc/resolv.conf.
 	Files []Mount `json:"files"`
-	// HostPaths are folders of the host that must be seen although they lie below a private folder.
+	// HostPaths are folders of the host that must be seen although they lie below a private folder or a volume.
 	HostPaths []Mount `json:"hostPaths"`
 	// Hidden are folders of the host that must not be seen.
 	Hidden     []string `json:"hidden"`

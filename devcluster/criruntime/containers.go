@@ -67,7 +67,7 @@ func (r *Runtime) specify(pod *sandbox, config *runtimeapi.ContainerConfig, logF
 		Mounts:     volumes(config.Mounts),
 		Devices:    devices(config.Devices),
 		Files:      []container.Mount{{Source: pod.resolvConf(), Target: "/etc/resolv.conf", ReadOnly: true}},
-		HostPaths:  hostPaths(image.Paths),
+		HostPaths:  hostPaths(image.Paths, config.Mounts),
 		Hidden:     []string{r.stateDir},
 		SharedMem:  pod.sharedMemory(),
 		Namespaces: namespaces(pod),
@@ -99,11 +99,15 @@ func devices(wanted []*runtimeapi.Device) []string {
 	return paths
 }
 
-// hostPaths keeps those that a private folder would cover; the others are seen anyway.
-func hostPaths(paths []string) []container.Mount {
+// hostPaths keeps those that a private folder or a volume would cover; the others are seen anyway.
+func hostPaths(paths []string, volumes []*runtimeapi.Mount) []container.Mount {
+	covering := slices.Clone(container.Private)
+	for _, volume := range volumes {
+		covering = append(covering, filepath.Clean(volume.ContainerPath))
+	}
 	var mounts []container.Mount
 	for _, path := range paths {
-		if belowPrivate(path) {
+		if slices.ContainsFunc(covering, func(folder string) bool { return strings.HasPrefix(path, folder+"/") }) {
 			mounts = append(mounts, container.Mount{Source: path, Target: path, ReadOnly: true})
 		}
 	}
@@ -130,15 +134,6 @@ func environment(image Image, config *runtimeapi.ContainerConfig, pod *sandbox) 
 		env = append(env, key+"="+value)
 	}
 	return env
-}
-
-func belowPrivate(path string) bool {
-	for _, folder := range container.Private {
-		if strings.HasPrefix(path, folder+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 func firstOf(values ...string) string {

@@ -30,8 +30,9 @@ def make_spec(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Callabl
     def make(gpus: int = 0) -> ClusterSpec:
         name = f"test-{uuid.uuid4().hex[:8]}"
         folder = tmp_path_factory.mktemp(name)
+        images = {**IMAGES, "test/paths:dev": Image(entrypoint=("/bin/sh", "-c"), paths=(models,))}
         return ClusterSpec(
-            name=name, state_folder=folder, images=IMAGES, models=models, gpus=gpus, ends_with_starter=True
+            name=name, state_folder=folder, images=images, models=models, gpus=gpus, ends_with_starter=True
         )
 
     return make

@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -277,3 +278,13 @@ def test_gpus_are_handed_out_without_overlap_and_never_twice(namespace: Namespac
 def _unschedulable(namespace: Namespace, pod: str) -> str | None:
     conditions = namespace.get("pod", pod)["status"].get("conditions", [])
     return next((each["message"] for each in conditions if each.get("reason") == "Unschedulable"), None)
+
+
+def test_a_volume_at_tmp_does_not_hide_what_an_image_needs_below_it(namespace: Namespace, models: Path) -> None:
+    script = f"cat {models}/weights.gguf && echo mine > /tmp/file && cat /tmp/file"
+    mount = {"name": "tmp", "mountPath": "/tmp"}
+    container = {"name": "main", "image": "test/paths:dev", "args": [script], "volumeMounts": [mount]}
+    volume = {"name": "tmp", "emptyDir": {}}
+    namespace.apply(make_pod("covered", container, restartPolicy="Never", volumes=[volume]))
+    assert namespace.wait_ended("covered") == "Succeeded", namespace.kubectl("logs", "covered")
+    assert namespace.kubectl("logs", "covered").split("\n")[:1] == ["some weightsmine"]

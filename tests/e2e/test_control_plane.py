@@ -44,7 +44,9 @@ async def test_streams_go_on_while_the_api_server_is_away(deployed: Deployed, sp
         )
         lost = await asyncio.to_thread(deployed.only_pod, "prefill")
         namespace.kubectl("delete", "pod", lost, "--wait=false")
-        await asyncio.to_thread(until, lambda: bool(deployed.pods("prefill")), "the operator made another prefill pod")
+        await asyncio.to_thread(
+            until, lambda: bool(deployed.pods("prefill")), "the operator made another prefill pod", 180
+        )
         await asyncio.to_thread(namespace.wait_ready, deployed.only_pod("prefill"), 180)
         await asyncio.to_thread(deployed.wait_condition, "Ready", "True")
         await asyncio.to_thread(deployed.wait_serving)

@@ -12,6 +12,7 @@ from distserve_testing.clusters import Namespace
 from distserve_testing.deployments import ROOT, resource, strict_schema
 from distserve_testing.operator_process import Fleet, OperatorProcess
 from distserve_testing.played_gateway import PlayedGateway
+from distserve_testing.rest import Rest
 
 from distserve_devcluster.cluster import Cluster, ClusterSpec
 from distserve_devcluster.running import down, up
@@ -30,7 +31,7 @@ def check_schema() -> Callable[[dict[str, Any]], None]:
 def spec(tmp_path_factory: pytest.TempPathFactory) -> ClusterSpec:
     """A cluster of this test run only."""
     name = f"operator-{os.getpid()}"
-    return ClusterSpec(name=name, state_folder=tmp_path_factory.mktemp(name))
+    return ClusterSpec(name=name, state_folder=tmp_path_factory.mktemp(name), ends_with_starter=True)
 
 
 @pytest.fixture(scope="session")
@@ -47,14 +48,21 @@ def cluster(spec: ClusterSpec) -> Iterator[Cluster]:
         down(spec.state)
 
 
+@pytest.fixture(scope="session")
+def rest(cluster: Cluster) -> Iterator[Rest]:
+    """The API server, asked as its administrator."""
+    client = Rest(cluster.kubeconfig)
+    yield client
+    client.close()
+
+
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Namespace]:
+def namespace(cluster: Cluster, rest: Rest) -> Iterator[Namespace]:
     """A namespace of this test."""
     name = f"test-{uuid.uuid4().hex[:8]}"
-    system = Namespace(cluster, "default")
-    system.kubectl("create", "namespace", name)
+    rest.create("namespaces", None, {"metadata": {"name": name}})
     yield Namespace(cluster, name)
-    system.kubectl("delete", "namespace", name, "--wait=false")
+    rest.delete("namespaces", None, name)
 
 
 @pytest.fixture
@@ -76,13 +84,13 @@ def gateway() -> Iterator[PlayedGateway]:
 
 
 @pytest.fixture
-def deploy(namespace: Namespace, gateway: PlayedGateway) -> Deploy:
+def deploy(namespace: Namespace, rest: Rest, gateway: PlayedGateway) -> Deploy:
     """Create or change a deployment: `deploy("chat", prefill=2)`."""
 
     def apply(name: str = "chat", **options: Any) -> Fleet:
         body = resource(name, **options)
         body["metadata"] = {"name": name, "namespace": namespace.name}
-        namespace.apply(body)
-        return Fleet(namespace, name, gateway)
+        rest.apply("distservedeployments", namespace.name, body)
+        return Fleet(rest, namespace, name, gateway)
 
     return apply

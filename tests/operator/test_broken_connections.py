@@ -16,7 +16,7 @@ Deploy = Callable[..., Fleet]
 
 
 def has_children(fleet: Fleet, enough: int) -> bool:
-    return len(fleet.children("pods,services,serviceaccounts,rolebindings,deployments.apps")) >= enough
+    return len(fleet.children()) >= enough
 
 
 def restart_api_server(spec: ClusterSpec, namespace: Namespace) -> None:
@@ -35,7 +35,7 @@ def test_the_operator_lives_through_an_outage_of_the_api_server(
     decode, _ = chat.wait_names("chat-decode", "chat-prefill")
     chat.become_ready()
     restart_api_server(spec, chat.namespace)
-    chat.namespace.kubectl("delete", "pod", decode)
+    chat.delete("pods", decode)
     until(lambda: len(chat.names()) == 2, "the operator has made the pod again", 60)
     assert operator.running.poll() is None
     assert operator.probe("/healthz") == 200
@@ -51,7 +51,7 @@ def test_a_pod_that_went_unseen_is_missed_after_all(
     names = chat.wait_names("chat-decode", "chat-prefill")
     chat.become_ready()
     operator.freeze()
-    chat.namespace.kubectl("delete", "pod", *names)
+    chat.delete("pods", *names)
     restart_api_server(spec, chat.namespace)
     operator.thaw()
     until(lambda: len(chat.names()) == 2, "both pods have been made again", 90)

@@ -6,6 +6,7 @@ import pytest
 from distserve_testing.clusters import Namespace, until
 from distserve_testing.operator_process import Fleet, OperatorProcess, crashed
 from distserve_testing.played_gateway import NO_PAIR, PlayedGateway
+from distserve_testing.rest import Rest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -64,13 +65,12 @@ def test_a_ready_deployment_is_left_alone_by_a_new_operator(operator: OperatorPr
     before = chat.versions()
     operator.start()
     operator.wait_ready()
-    operator.namespace.kubectl("annotate", "dsd", "chat", "touched=yes")
     # Its answer to a change that it must react to shows that it has looked at everything before.
     deploy(gateway={"replicas": 1, "port": 9999})
     until(lambda: ":9999/" in chat.resource()["status"]["endpoint"], "the new port is applied")
     after = chat.versions()
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"DistServeDeployment/chat", "Service/chat"}
+    assert changed == {"distservedeployments/chat", "services/chat"}
 
 
 def test_nothing_is_left_of_a_deleted_deployment_even_without_the_operator(
@@ -82,22 +82,20 @@ def test_nothing_is_left_of_a_deleted_deployment_even_without_the_operator(
     chat.wait_names("chat-decode", "chat-prefill")
     chat.become_ready()
     assert "finalizers" not in chat.resource()["metadata"]
-    assert not chat.resource()["metadata"].get("annotations", {}).keys() - {
-        "kubectl.kubernetes.io/last-applied-configuration"
-    }
+    assert "annotations" not in chat.resource()["metadata"]
     operator.kill()
     chat.namespace.kubectl("delete", "dsd", "chat", "--timeout=20s")
-    kinds = "pods,services,serviceaccounts,rolebindings,deployments.apps"
-    until(lambda: not chat.children(kinds), "all children are gone", 30)
+    until(lambda: not chat.children(), "all children are gone", 30)
 
 
-def test_a_deployment_deleted_and_made_again_is_complete(operator: OperatorProcess, deploy: Deploy) -> None:
+def test_a_deployment_deleted_and_made_again_is_complete(operator: OperatorProcess, rest: Rest, deploy: Deploy) -> None:
     """B24: the objects of the first one are not mistaken for those of the second."""
     operator.start()
     chat = deploy()
     first = chat.wait_names("chat-decode", "chat-prefill")
     uid = chat.resource()["metadata"]["uid"]
-    chat.namespace.kubectl("delete", "dsd", "chat", "--wait")
+    chat.delete("distservedeployments", "chat")
+    until(lambda: rest.find("distservedeployments", chat.namespace.name, "chat") is None, "it is gone", 30)
     deploy()
 
     def owned_anew() -> bool:
@@ -132,7 +130,7 @@ def test_a_bad_image_reaches_only_new_pods_and_the_next_one_replaces_those(
     before = chat.versions()
     operator.stop()
     operator.start(worker_image="distserve/worker:bad", gateway_image="distserve/gateway:bad")
-    chat.namespace.kubectl("delete", "pod", bad)
+    chat.delete("pods", bad)
     until(lambda: chat.images().get(bad) == "distserve/worker:bad", "the deleted pod is made again", 30)
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     container = {"name": "worker", "image": "distserve/worker:bad", "imageID": "", "ready": False, "restartCount": 0}
@@ -145,10 +143,10 @@ def test_a_bad_image_reaches_only_new_pods_and_the_next_one_replaces_those(
     chat.become_ready()
     assert sorted(chat.images().values()) == ["distserve/worker:dev", "distserve/worker:dev", "distserve/worker:good"]
     after = chat.versions()
-    untouched = (f"Pod/{decode}", f"Pod/{kept}", "Service/chat")
+    untouched = (f"pods/{decode}", f"pods/{kept}", "services/chat")
     assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}
-    gateway = chat.namespace.get("deployment", "chat-gateway")["spec"]["template"]["spec"]["containers"][0]
-    assert gateway["image"] == "distserve/gateway:dev"
+    (gateway,) = chat.children("deployments")
+    assert gateway["spec"]["template"]["spec"]["containers"][0]["image"] == "distserve/gateway:dev"
 
 
 def test_a_workers_own_reason_becomes_the_conditions(operator: OperatorProcess, deploy: Deploy) -> None:
@@ -170,18 +168,20 @@ def test_a_shape_that_the_engine_cannot_run_makes_no_pod(operator: OperatorProce
     refused = chat.wait_condition("PlacementReady", "False", "UnsupportedShape")
     assert "tp 4 and pp 2" in refused["message"]
     chat.wait_condition("Stalled", "True", "UnsupportedShape")
-    assert chat.children("pods,services,deployments.apps") == []
+    assert chat.children() == []
     deploy(max_devices=16)
     chat.wait_names("chat-decode", "chat-prefill")
 
 
-def test_foreign_objects_are_left_alone_and_ours_are_corrected(operator: OperatorProcess, deploy: Deploy) -> None:
+def test_foreign_objects_are_left_alone_and_ours_are_corrected(
+    operator: OperatorProcess, rest: Rest, deploy: Deploy
+) -> None:
     """B31."""
     operator.start()
     chat = deploy()
     names = chat.wait_names("chat-decode", "chat-prefill")
     chat.become_ready()
-    kubectl = chat.namespace.kubectl
+    where = chat.namespace.name
     labels = {"distserve.io/deployment": "chat", "distserve.io/role": "prefill"}
     stranger = {
         "apiVersion": "v1",
@@ -189,58 +189,62 @@ def test_foreign_objects_are_left_alone_and_ours_are_corrected(operator: Operato
         "metadata": {"name": "stranger", "labels": labels},
         "spec": {"containers": [{"name": "main", "image": "x"}]},
     }
-    chat.namespace.apply(stranger)
-    kubectl("label", "service", "chat", "their.org/label=x")
-    kubectl("patch", "service", "chat", "--type=merge", '--patch={"spec":{"selector":{"distserve.io/role":"decode"}}}')
-    kubectl("label", "pod", names[0], "distserve.io/deployment-", "distserve.io/role=gateway", "--overwrite")
+    rest.apply("pods", where, stranger)
+    theirs = {"metadata": {"labels": {"their.org/label": "x"}}, "spec": {"selector": {"distserve.io/role": "decode"}}}
+    rest.merge("services", where, "chat", theirs)
+    wrong = {"distserve.io/deployment": None, "distserve.io/role": "gateway"}
+    rest.merge("pods", where, names[0], {"metadata": {"labels": wrong}})
 
     def corrected() -> bool:
-        service = chat.namespace.get("service", "chat")
-        pod = chat.namespace.get("pod", names[0])["metadata"]["labels"]
+        service = rest.get("services", where, "chat")
+        pod = rest.get("pods", where, names[0])["metadata"]["labels"]
         ours = {"distserve.io/deployment": "chat", "distserve.io/role": "decode"}
         selector: dict[str, str] = service["spec"]["selector"]
         return selector["distserve.io/role"] == "gateway" and ours.items() <= pod.items()
 
     until(corrected, "our fields are as they were", 30)
-    assert chat.namespace.get("service", "chat")["metadata"]["labels"]["their.org/label"] == "x"
+    assert rest.get("services", where, "chat")["metadata"]["labels"]["their.org/label"] == "x"
     assert chat.names() == sorted([*names, "stranger"])
 
 
 def test_a_name_that_is_taken_is_named_and_never_touched(
-    operator: OperatorProcess, namespace: Namespace, deploy: Deploy
+    operator: OperatorProcess, namespace: Namespace, rest: Rest, deploy: Deploy
 ) -> None:
     """B31."""
     ports = [{"name": "web", "port": 80}]
-    namespace.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat"}, "spec": {"ports": ports}})
-    before = namespace.get("service", "chat")
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat"}, "spec": {"ports": ports}}
+    before = rest.apply("services", namespace.name, service)
     operator.start()
     chat = deploy()
     stalled = chat.wait_condition("Stalled", "True", "NameConflict")
     assert "Service chat " in stalled["message"]
-    assert namespace.get("service", "chat") == before
-    namespace.kubectl("delete", "service", "chat")
+    assert rest.get("services", namespace.name, "chat") == before
+    rest.delete("services", namespace.name, "chat")
     chat.wait_names("chat-decode", "chat-prefill")
     chat.become_ready()
 
 
-def test_a_pod_that_cannot_be_made_says_why(operator: OperatorProcess, namespace: Namespace, deploy: Deploy) -> None:
+def test_a_pod_that_cannot_be_made_says_why(
+    operator: OperatorProcess, namespace: Namespace, rest: Rest, deploy: Deploy
+) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    namespace.apply(quota)
-    until(lambda: namespace.get("resourcequota", "none").get("status", {}).get("hard"), "the quota holds")
+    where = namespace.name
+    rest.apply("resourcequotas", where, quota)
+    until(lambda: rest.get("resourcequotas", where, "none").get("status", {}).get("hard"), "the quota holds")
     operator.start()
     chat = deploy()
     refused = chat.wait_condition("PrefillReady", "False", "PodRefused")
     assert "exceeded quota: none" in refused["message"]
-    namespace.kubectl("delete", "resourcequota", "none")
+    rest.delete("resourcequotas", where, "none")
     chat.wait_names("chat-decode", "chat-prefill")
 
 
 @pytest.mark.parametrize("name", ["7b.chat", "a" * 200])
-def test_awkward_names_work(operator: OperatorProcess, deploy: Deploy, name: str) -> None:
+def test_awkward_names_work(operator: OperatorProcess, rest: Rest, deploy: Deploy, name: str) -> None:
     """B32: the API server takes every object that is made for them."""
     operator.start()
     fleet = deploy(name)
     until(lambda: fleet.resource().get("status", {}).get("endpoint"), "it has an endpoint", 30)
-    namespace = fleet.namespace
-    until(lambda: len(namespace.list("pods")) == 3, "workers and gateway have pods", 30)
+    namespace = fleet.namespace.name
+    until(lambda: len(rest.list("pods", namespace)) == 3, "workers and gateway have pods", 30)
     assert not [c for c in fleet.resource()["status"]["conditions"] if c["reason"] in {"PodRefused", "ObjectRefused"}]

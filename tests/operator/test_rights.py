@@ -55,7 +55,7 @@ def test_the_charts_rights_are_enough_and_not_more(limited: Namespace, deploy: D
         names = chat.wait_names("chat-decode", "chat-prefill")
         chat.become_ready()
         chat.namespace.kubectl("delete", "rolebinding,service", "-l", "distserve.io/deployment=chat")
-        until(lambda: len(chat.children("rolebindings,services")) == 2, "both are back", 30)
+        until(lambda: len(chat.children("rolebindings", "services")) == 2, "both are back", 30)
         chat.set_status(names[0], {"phase": "Failed", "reason": "Evicted"})
         chat.wait_names("chat-decode", "chat-prefill")
         chat.become_ready()

@@ -1,13 +1,13 @@
 """What the API server itself says to resources and pods: rules in CEL, defaults, Pod Security."""
 
 import copy
-import json
 from typing import Any
 
 import pytest
 import yaml
 from distserve_testing.clusters import Namespace
 from distserve_testing.deployments import SAMPLES, SETTINGS, gpu_resource, resource
+from distserve_testing.rest import Rest
 
 from distserve_operator.api.parsing import parse
 from distserve_operator.manifests.children import desired_children
@@ -50,23 +50,25 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_every_malformed_resource_is_refused_with_field_value_and_fix(namespace: Namespace) -> None:
+def test_every_malformed_resource_is_refused_with_field_value_and_fix(rest: Rest) -> None:
     for changes, text in REFUSED:
         spec = {"model": MODEL, "cluster": CPU, "placement": SHAPE} | copy.deepcopy(changes)
-        body = {"apiVersion": "distserve.io/v1alpha1", "kind": "DistServeDeployment", "metadata": {"name": "x"}}
-        done = namespace.try_kubectl(
-            "create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(body | {"spec": spec})
-        )
-        assert done.returncode != 0, changes
-        assert text in done.stderr.replace("\\", ""), (changes, done.stderr)
+        refused = rest.try_create("distservedeployments", "default", manifest(spec), dryRun="All")
+        assert refused.status_code == 422, changes
+        assert text in refused.json()["message"].replace("\\", ""), changes
 
 
-def test_defaults_are_filled_in_by_the_server(namespace: Namespace) -> None:
-    body = resource("x")
-    body["metadata"] = {"name": "x"}
-    body["spec"] = {"model": MODEL, "cluster": CPU, "placement": {"prefill": {}, "decode": {}}}
-    output = namespace.kubectl("create", "--dry-run=server", "-o", "yaml", "-f", "-", stdin=yaml.safe_dump(body))
-    spec = yaml.safe_load(output)["spec"]
+def test_kubectl_shows_what_is_wrong(namespace: Namespace) -> None:
+    """One of the above as a user sees it."""
+    wrong = yaml.safe_dump(manifest({"model": MODEL, "cluster": CPU | {"maxDevices": 1}, "placement": SHAPE}))
+    done = namespace.try_kubectl("apply", "-f", "-", stdin=wrong)
+    assert done.returncode != 0
+    assert "placement takes 2 devices" in done.stderr
+
+
+def test_defaults_are_filled_in_by_the_server(rest: Rest) -> None:
+    written = manifest({"model": MODEL, "cluster": CPU, "placement": {"prefill": {}, "decode": {}}})
+    spec = rest.create("distservedeployments", "default", written, dryRun="All")["spec"]
     assert spec["model"]["dtype"] == "BF16"
     assert spec["cluster"]["memoryPerDevice"] == "4Gi"
     assert spec["placement"] == {
@@ -78,34 +80,31 @@ def test_defaults_are_filled_in_by_the_server(namespace: Namespace) -> None:
 
 
 def test_every_sample_is_accepted(namespace: Namespace) -> None:
-    for sample in SAMPLES:
-        namespace.kubectl("create", "--dry-run=server", "-f", str(sample))
+    files = [f"--filename={sample}" for sample in SAMPLES]
+    namespace.kubectl("create", "--dry-run=server", *files)
 
 
-def test_all_our_pods_pass_restricted_pod_security(namespace: Namespace) -> None:
+def test_all_our_pods_pass_restricted_pod_security(namespace: Namespace, rest: Rest) -> None:
     """B36: and the API server knows every field that is set."""
-    label = "pod-security.kubernetes.io/enforce=restricted"
-    namespace.kubectl("label", "namespace", namespace.name, label)
-    fleets = [resource(), resource(uri="hf://o/n@main"), gpu_resource(), gpu_resource(device_type="L40S")]
-    for body in fleets:
-        body["metadata"]["namespace"] = namespace.name
+    where = namespace.name
+    rest.merge(
+        "namespaces", None, where, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    )
+    for account in ("chat-worker", "chat-gateway"):
+        rest.create("serviceaccounts", where, {"metadata": {"name": account}})
+    strict = {"dryRun": "All", "fieldValidation": "Strict"}
+    for body in [resource(), resource(uri="hf://o/n@main"), gpu_resource(), gpu_resource(device_type="L40S")]:
+        body["metadata"]["namespace"] = where
         fleet = parse(body)
-        children = {child.kind: child for child in desired_children(fleet, SETTINGS)}
-        for child in desired_children(fleet, SETTINGS):
-            if child.kind == "ServiceAccount":
-                # Without its owner, which does not exist: the garbage collector would be fast.
-                name = {"name": child.name}
-                namespace.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name})
-        pods = [
-            build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0)
-            for role in (Role.PREFILL, Role.DECODE)
-        ]
-        template = children["Deployment"].manifest["spec"]["template"]
-        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gateway"}, "spec": template["spec"]})
-        for pod in pods:
-            namespace.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(pod))
-        for child in children.values():
-            manifest = json.dumps(child.manifest)
-            namespace.kubectl(
-                "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest
-            )
+        children = {child.kind: child.manifest for child in desired_children(fleet, SETTINGS)}
+        for role in (Role.PREFILL, Role.DECODE):
+            rest.create("pods", where, build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0), **strict)
+        template = children["Deployment"]["spec"]["template"]
+        rest.create("pods", where, {"metadata": {"name": "gateway"}, "spec": template["spec"]}, **strict)
+        for kind, child in children.items():
+            rest.apply(f"{kind.lower()}s", where, dict(child), **strict)
+
+
+def manifest(spec: dict[str, Any]) -> dict[str, Any]:
+    kind = {"apiVersion": "distserve.io/v1alpha1", "kind": "DistServeDeployment"}
+    return {**kind, "metadata": {"name": "x"}, "spec": spec}

@@ -14,7 +14,7 @@ from distserve_proto.addresses import format_address
 from distserve_proto.contract import GATEWAY_HTTP_PORT
 
 # A worker that has just become ready is attached to within a moment: that is no news worth a condition.
-_PATIENCE_SECONDS: Final = 2.0
+PATIENCE_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.2
 _LONGEST_ANSWER: Final = 64 * 1024
 
@@ -29,7 +29,7 @@ class GatewayClient:
         """Whether `pod` serves `model`; one that does not yet gets a little time."""
         url = f"http://{format_address(pod.address, GATEWAY_HTTP_PORT)}/v1/models/{quote(model, safe='')}"
         loop = asyncio.get_running_loop()
-        end = loop.time() + _PATIENCE_SECONDS
+        end = loop.time() + PATIENCE_SECONDS
         while True:
             # not 0, which would be no limit at all
             answer = await self._ask(url, max(end - loop.time(), _PAUSE_SECONDS))

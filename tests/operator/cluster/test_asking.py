@@ -10,12 +10,19 @@ from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.operator_process import free_port
 from distserve_testing.played_gateway import NO_PAIR, PlayedGateway
 
+from distserve_operator.cluster import asking
 from distserve_operator.cluster.asking import GatewayClient, gateway_session
 from distserve_operator.observed.answer import CannotServe, GatewayAnswer, NoAnswer, Serves
 from distserve_operator.observed.gateway import GatewayPod
 from distserve_proto.contract import GATEWAY_HTTP_PORT
 
 UNUSED = "127.255.254.253"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For questions that are going to fail: it need not take long."""
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.3)
 
 
 async def ask(address: str, model: str = "smollm2") -> GatewayAnswer:
@@ -79,18 +86,21 @@ async def test_a_pair_that_comes_within_a_moment_is_waited_for() -> None:
         assert await answer == Serves()
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_gateway_that_goes_on_refusing_is_believed() -> None:
     with PlayedGateway().running() as gateway:
         gateway.refusal = NO_PAIR
         assert await ask(gateway.address) == CannotServe(NO_PAIR)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_nobody_there_is_no_answer_and_names_the_address() -> None:
     answer = await ask(UNUSED)
     assert isinstance(answer, NoAnswer)
     assert f"http://{UNUSED}:8000/v1/models/smollm2" in answer.why
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("head", "body", "endless"),
     [

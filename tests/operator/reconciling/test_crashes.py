@@ -1,6 +1,8 @@
 """The operator dies after any number of writes to a real API server; the next one ends with the same objects."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +15,9 @@ from kubernetes.aio import client, config
 
 from distserve_operator.cluster.asking import GatewayClient, gateway_session
 from distserve_operator.cluster.caching import ObjectCache
+from distserve_operator.cluster.errors import ApiRefusedError
 from distserve_operator.cluster.eventing import EventRecorder
-from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, POD, WATCHED
+from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, POD, WATCHED, Kind
 from distserve_operator.cluster.requesting import Api
 from distserve_operator.cluster.writing import ClusterWriter
 from distserve_operator.reconciling.passing import Reconciler
@@ -74,7 +77,7 @@ class Operators:
     async def objects_of(self, name: str) -> list[str]:
         """Kind and name of everything that belongs to a deployment, gateway pods apart."""
         found = []
-        for kind, index in (await self._listed()).items():
+        for kind, index in (await self._listed(name)).items():
             for body in index.get((self.namespace.name, name), []):
                 component = (body["metadata"].get("labels") or {}).get("app.kubernetes.io/component")
                 if kind != DEPLOYMENT_RESOURCE.name and (kind, component) != (POD.name, "gateway"):
@@ -87,47 +90,50 @@ class Operators:
         cache = ObjectCache()
         cache.complete()
         talking: Any = api
-        writer, recorder = ClusterWriter(talking, cache), EventRecorder(talking)
+        async with gateway_session() as session:
+            gateways = GatewayClient(session)
+            reconciler = Reconciler(cache, ClusterWriter(talking, cache), EventRecorder(talking), gateways, SETTINGS)
+            with suppress(Died):
+                await self._run_passes(name, reconciler, cache, api)
+        return api.done
+
+    async def _run_passes(self, name: str, reconciler: Reconciler, cache: ObjectCache, api: DyingApi) -> None:
         seen: set[str] = set()
         for _ in range(MOST_PASSES):
-            listed = await self._listed()
+            listed = await self._listed(name)
+            started = await self._play_kubelet(listed[POD.name][self.namespace.name, name])
             cache.bind(listed)
             now = {body["metadata"]["uid"] for index in listed.values() for bodies in index.values() for body in bodies}
             for uid in seen - now:
                 cache.forget(uid)
             seen |= now
             before = api.done
-            try:
-                async with gateway_session() as session:
-                    reconciler = Reconciler(cache, writer, recorder, GatewayClient(session), SETTINGS)
-                    acted = await reconciler.act((self.namespace.name, name))
-                    if acted is not None:
-                        await reconciler.report(acted)
-            except Died:
-                return api.done
-            if not await self._play_kubelet(name) and api.done == before:
-                return api.done
+            acted = await reconciler.act((self.namespace.name, name))
+            if acted is not None:
+                await reconciler.report(acted)
+            if api.done == before and not started:
+                return
         raise AssertionError(f"still writing after {MOST_PASSES} passes")
 
-    async def _listed(self) -> Mapping[str, Mapping[tuple[str, str], list[Any]]]:
-        found: dict[str, dict[tuple[str, str], list[Any]]] = {}
-        for kind in WATCHED:
-            index = found.setdefault(kind.name, {})
-            for body in (await Api(self.connection).get(kind.path(self.namespace.name)))["items"]:
-                labels = body["metadata"].get("labels") or {}
-                name = body["metadata"]["name"] if kind is DEPLOYMENT_RESOURCE else labels.get(LABEL, "")
-                version = f"{kind.group}/{kind.version}".lstrip("/")
-                full = {**body, "apiVersion": version, "kind": kind.name}
-                index.setdefault((self.namespace.name, name), []).append(full)
-        return found
+    async def _listed(self, name: str) -> Mapping[str, Mapping[tuple[str, str], list[Any]]]:
+        key = (self.namespace.name, name)
+        lists = await asyncio.gather(*(self._list(kind, name) for kind in WATCHED))
+        return {kind.name: {key: objects} for kind, objects in zip(WATCHED, lists, strict=True)}
 
-    async def _play_kubelet(self, name: str) -> bool:
-        """Make all pods ready; says whether there was one that was not."""
-        pods = await Api(self.connection).get(POD.path(self.namespace.name), {"labelSelector": f"{LABEL}={name}"})
-        waiting = [pod for pod in pods["items"] if (pod.get("status") or {}).get("phase") != "Running"]
-        for pod in waiting:
-            path = POD.path(self.namespace.name, pod["metadata"]["name"], "status")
-            await Api(self.connection).merge(path, {"status": running(self.gateway.address)})
+    async def _list(self, kind: Kind, name: str) -> list[Any]:
+        own = {"fieldSelector": f"metadata.name={name}"}
+        query = own if kind is DEPLOYMENT_RESOURCE else {"labelSelector": f"{LABEL}={name}"}
+        listed = await Api(self.connection).get(kind.path(self.namespace.name), query)
+        version = f"{kind.group}/{kind.version}".lstrip("/")
+        return [{**body, "apiVersion": version, "kind": kind.name} for body in listed["items"]]
+
+    async def _play_kubelet(self, pods: list[Any]) -> bool:
+        """Make all pods ready, for the next pass to see; says whether there was one that was not."""
+        waiting = [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") != "Running"]
+        for name in waiting:
+            path = POD.path(self.namespace.name, name, "status")
+            with suppress(ApiRefusedError):  # it was deleted meanwhile
+                await Api(self.connection).merge(path, {"status": running(self.gateway.address)})
         return bool(waiting)
 
 
@@ -147,12 +153,15 @@ async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(
         total = await operators.live("whole")
         expected = await operators.objects_of("whole")
         assert len(expected) == 8
-        for writes in range(total):
+
+        async def cut_off(writes: int) -> None:
             name = f"cut{writes}"
             await operators.deploy(name, prefill=2, max_devices=4)
             assert await operators.live(name, writes) == writes + 1
             await operators.live(name)
             assert await operators.objects_of(name) == expected, f"after {writes} writes"
+
+        await asyncio.gather(*map(cut_off, range(total)))
 
 
 @pytest.mark.parametrize("spare", [0, 1])
@@ -160,23 +169,24 @@ async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(
     namespace: Namespace, gateway: PlayedGateway, spare: int
 ) -> None:
     """B24, B26."""
-    old, new = "pvc://models/old.gguf", "pvc://models/new.gguf"
     async with await connect(namespace) as connection:
         operators = Operators(namespace, connection, gateway)
-        await operators.deploy("whole", uri=old, max_devices=2 + spare)
-        await operators.live("whole")
-        before = await operators.objects_of("whole")
-        await operators.edit("whole", new)
-        total = await operators.live("whole")
-        expected = await operators.objects_of("whole")
+
+        async def update(name: str, writes: int | None) -> tuple[list[str], list[str], int]:
+            await operators.deploy(name, uri="pvc://models/old.gguf", max_devices=2 + spare)
+            await operators.live(name)
+            before = await operators.objects_of(name)
+            await operators.edit(name, "pvc://models/new.gguf")
+            total = await operators.live(name, writes)
+            await operators.live(name)
+            return before, await operators.objects_of(name), total
+
+        before, expected, total = await update("whole", None)
         assert len(expected) == len(before)
         assert len(set(expected) & set(before)) == len(before) - 2
-        await operators.deploy("cut", uri=old, max_devices=2 + spare)
-        for writes in range(0, total, 2):
-            await operators.edit("cut", old)
-            await operators.live("cut")
-            assert await operators.objects_of("cut") == before
-            await operators.edit("cut", new)
-            await operators.live("cut", writes)
-            await operators.live("cut")
-            assert await operators.objects_of("cut") == expected, f"after {writes} writes"
+
+        async def cut_off(writes: int) -> None:
+            _, after, _ = await update(f"cut{writes}", writes)
+            assert after == expected, f"after {writes} writes"
+
+        await asyncio.gather(*map(cut_off, range(total)))

@@ -14,6 +14,7 @@ import httpx
 
 from distserve_testing.clusters import Manifest, Namespace, until
 from distserve_testing.played_gateway import PlayedGateway
+from distserve_testing.rest import CHILDREN, Rest
 
 STOP_SECONDS = 20
 
@@ -47,7 +48,7 @@ class OperatorProcess:
             f"--gateway-image={self.gateway_image}",
             f"--gateway-cluster-role={self.cluster_role}",
             f"--health-port={self.port}",
-            "--resync-seconds=2",
+            "--resync-seconds=1",
         ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -107,13 +108,14 @@ class OperatorProcess:
 class Fleet:
     """What the operator made of one deployment, on a cluster whose nodes take no pods; the test plays its gateway."""
 
+    rest: Rest
     namespace: Namespace
     name: str
     gateway: PlayedGateway
 
     def resource(self) -> Manifest:
         """The custom resource."""
-        return self.namespace.get("distservedeployment", self.name)
+        return self.rest.get("distservedeployments", self.namespace.name, self.name)
 
     def condition(self, kind: str) -> dict[str, Any]:
         """A condition of the current generation; empty when there is none."""
@@ -134,11 +136,10 @@ class Fleet:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{json.dumps(self.resource().get('status'), indent=1)}") from error
 
-    def children(self, kind: str) -> list[Manifest]:
-        """Objects of a kind that belong to the deployment."""
-        found = self.namespace.kubectl("get", kind, "-l", f"distserve.io/deployment={self.name}", "-o", "json")
-        items: list[Manifest] = json.loads(found)["items"]
-        return items
+    def children(self, *kinds: str) -> list[Manifest]:
+        """Objects of some kinds, of all without an argument, that belong to the deployment."""
+        selector = f"distserve.io/deployment={self.name}"
+        return [each for kind in kinds or CHILDREN for each in self.rest.list(kind, self.namespace.name, selector)]
 
     def workers(self) -> list[Manifest]:
         """Worker pods that are not being deleted."""
@@ -173,19 +174,17 @@ class Fleet:
     def make_ready(self) -> None:
         """Do what kubelets would: every pod of the deployment runs and is ready."""
         for pod in self.children("pods"):
-            if "deletionTimestamp" not in pod["metadata"]:
+            if "deletionTimestamp" not in pod["metadata"] and not is_running(pod):
                 done = self._set_status(pod["metadata"]["name"], running(self.gateway.address))
-                assert done.returncode == 0 or "NotFound" in done.stderr, done.stderr
+                assert done.is_success or done.status_code == 404, done.text
 
     def set_status(self, pod: str, status: Manifest) -> None:
         """Replace parts of a pod's status."""
         done = self._set_status(pod, status)
-        assert done.returncode == 0, done.stderr
+        assert done.is_success, done.text
 
-    def _set_status(self, pod: str, status: Manifest) -> "subprocess.CompletedProcess[str]":
-        patch = json.dumps({"status": status})
-        where = ["patch", "pod", pod, "--subresource=status", "--type=merge"]
-        return self.namespace.try_kubectl(*where, f"--patch={patch}")
+    def _set_status(self, pod: str, status: Manifest) -> httpx.Response:
+        return self.rest.try_merge("pods", self.namespace.name, pod, {"status": status}, "status")
 
     def become_ready(self) -> None:
         """Play the kubelet until the deployment is Ready."""
@@ -201,9 +200,19 @@ class Fleet:
 
     def versions(self) -> dict[str, str]:
         """Resource version of the deployment and of everything that belongs to it, by kind and name."""
-        kinds = "pods,services,serviceaccounts,rolebindings,deployments.apps"
-        objects = [self.resource(), *self.children(kinds)]
-        return {f"{o['kind']}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for o in objects}
+        objects = [("distservedeployments", self.resource())]
+        objects += [(kind, each) for kind in CHILDREN for each in self.children(kind)]
+        return {f"{kind}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for kind, each in objects}
+
+    def delete(self, kind: str, *names: str) -> None:
+        """Ask for the deletion of objects in its namespace."""
+        for name in names:
+            self.rest.delete(kind, self.namespace.name, name)
+
+
+def is_running(pod: Manifest) -> bool:
+    """Whether its status is of a pod that is ready."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions", []))
 
 
 def running(address: str) -> Manifest:

@@ -49,7 +49,8 @@ def test_the_api_server_can_be_stopped_and_started_while_services_go_on(
         set_component(spec.state, "kube-apiserver", "start")
     until(lambda: namespace.try_kubectl("get", "pods").returncode == 0, "the API server answers again")
     namespace.apply(make_pod("two", web_server(), labels={"app": "web"}))
-    namespace.wait_ready("two")
+    # the scheduler and the kubelet come back with growing pauses of up to half a minute each
+    namespace.wait_ready("two", 180)
     assert namespace.container_status("one")["restartCount"] == 0
 
 

@@ -8,39 +8,58 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_proto.contract import Role
-from distserve_worker.gateway.routing import Candidate, Pair, choose, longest_request, shortage, usable_pairs
+from distserve_worker.gateway.routing import (
+    Candidate,
+    Need,
+    choose_decode,
+    choose_prefill,
+    free_places,
+    longest_request,
+    shortage,
+    usable_pairs,
+)
 
+ANY = Need(1)
 IDLE = Candidate(
     instance="",
+    incarnation="",
     role=Role.PREFILL,
     compatibility_key="key",
     max_tokens=100,
     queued_tokens=0,
     requests=0,
+    places=None,
     used_blocks=0.0,
+    leaving=False,
     last_turn=0,
 )
 
 
 def prefill(instance: str, key: str = "key", **state: Any) -> Candidate:
-    return replace(IDLE, instance=instance, compatibility_key=key, **state)
+    return replace(IDLE, instance=instance, incarnation=f"boot of {instance}", compatibility_key=key, **state)
 
 
-def decode(instance: str, key: str = "key", used_blocks: float = 0.0, **state: Any) -> Candidate:
-    candidate = prefill(instance, key, **state)
-    return replace(candidate, role=Role.DECODE, used_blocks=used_blocks)
+def decode(instance: str, key: str = "key", **state: Any) -> Candidate:
+    return prefill(instance, key, role=Role.DECODE, **state)
+
+
+def name(worker: Candidate | None) -> str | None:
+    return None if worker is None else worker.instance
 
 
 CANDIDATES = st.lists(
     st.builds(
         Candidate,
         instance=st.uuids().map(str),
+        incarnation=st.uuids().map(str),
         role=st.sampled_from([Role.PREFILL, Role.DECODE]),
         compatibility_key=st.sampled_from(["a", "b"]),
         max_tokens=st.integers(1, 100),
         queued_tokens=st.integers(0, 3),
         requests=st.integers(0, 3),
+        places=st.none(),
         used_blocks=st.just(0.0),
+        leaving=st.booleans(),
         last_turn=st.integers(0, 100),
     ),
     max_size=8,
@@ -49,57 +68,88 @@ CANDIDATES = st.lists(
 
 def test_the_shortest_prefill_queue_in_tokens_wins() -> None:
     fleet = [prefill("busy", queued_tokens=9, requests=1), prefill("free", queued_tokens=8, requests=5), decode("d")]
-    assert choose(fleet) == Pair("free", "d")
+    assert name(choose_prefill(fleet, ANY)) == "free"
 
 
 def test_the_decode_instance_with_the_fewest_requests_wins_then_the_one_with_most_memory() -> None:
-    few = [decode("many", requests=2), decode("few", requests=1)]
-    assert choose([prefill("p"), *few]) == Pair("p", "few")
-    even = [decode("full", requests=1, used_blocks=0.9), decode("empty", requests=1, used_blocks=0.1)]
-    assert choose([prefill("p"), *even]) == Pair("p", "empty")
+    fleet = [decode("many", requests=2), decode("full", requests=1, used_blocks=0.9), decode("best", requests=1)]
+    assert name(choose_decode(fleet, "key", ANY)) == "best"
 
 
 @given(candidates=CANDIDATES)
 def test_other_weights_never_meet(candidates: list[Candidate]) -> None:
     """B20."""
-    keys = {candidate.instance: candidate.compatibility_key for candidate in candidates}
-    pair = choose(candidates)
-    if pair is not None:
-        assert keys[pair.prefill] == keys[pair.decode]
+    for key in ("a", "b"):
+        chosen = choose_decode(candidates, key, ANY)
+        assert chosen is None or chosen.compatibility_key == key
 
 
 @given(candidates=CANDIDATES)
-def test_there_is_a_choice_exactly_when_there_is_a_usable_pair(candidates: list[Candidate]) -> None:
+def test_prefill_is_chosen_exactly_when_there_is_a_usable_pair(candidates: list[Candidate]) -> None:
     """B1 and B17."""
-    assert (choose(candidates) is None) == (usable_pairs(candidates) == 0) == (longest_request(candidates) is None)
+    chosen = choose_prefill(candidates, ANY)
+    assert (chosen is None) == (usable_pairs(candidates) == 0) == (longest_request(candidates) is None)
+    if chosen is not None:
+        partner = choose_decode(candidates, chosen.compatibility_key, ANY)
+        assert partner is not None
+        assert not chosen.leaving
+        assert not partner.leaving
 
 
 @given(candidates=CANDIDATES, avoided=st.integers(0, 7))
-def test_avoided_instances_are_not_chosen(candidates: list[Candidate], avoided: int) -> None:
+def test_avoided_incarnations_are_not_chosen(candidates: list[Candidate], avoided: int) -> None:
     """B13."""
-    avoid = {candidate.instance for candidate in candidates[:avoided]}
-    pair = choose(candidates, avoid)
-    if pair is not None:
-        assert not {pair.prefill, pair.decode} & avoid
+    need = Need(1, frozenset(worker.incarnation for worker in candidates[:avoided]))
+    chosen = [choose_prefill(candidates, need), choose_decode(candidates, "a", need)]
+    assert not {worker.incarnation for worker in chosen if worker is not None} & need.avoid
+
+
+def test_a_restarted_worker_is_not_avoided_for_its_former_self() -> None:
+    """B8."""
+    need = Need(1, frozenset({"boot of p"}))
+    assert choose_prefill([prefill("p"), decode("d")], need) is None
+    assert name(choose_prefill([replace(prefill("p"), incarnation="new"), decode("d")], need)) == "p"
+
+
+def test_instances_that_cannot_hold_the_request_are_not_chosen() -> None:
+    """B4."""
+    fleet = [prefill("small", max_tokens=9), prefill("large", max_tokens=10, queued_tokens=99), decode("d")]
+    assert name(choose_prefill(fleet, Need(10))) == "large"
+    assert choose_prefill(fleet, Need(101)) is None
 
 
 def test_a_short_queue_without_a_partner_does_not_attract_requests() -> None:
     """B20."""
     fleet = [prefill("lonely", "other"), prefill("p", queued_tokens=99), decode("d")]
-    assert choose(fleet) == Pair("p", "d")
+    assert name(choose_prefill(fleet, ANY)) == "p"
+
+
+def test_a_leaving_instance_starts_nothing_but_takes_kv_that_has_no_other_place() -> None:
+    """B18 and B27."""
+    assert choose_prefill([prefill("p", leaving=True), decode("d")], ANY) is None
+    assert choose_prefill([prefill("p"), decode("d", leaving=True)], ANY) is None
+    leaving, staying = decode("leaving", leaving=True), decode("staying", requests=9)
+    assert name(choose_decode([leaving, staying], "key", ANY)) == "staying"
+    assert name(choose_decode([leaving], "key", ANY)) == "leaving"
 
 
 def test_equal_workers_get_equal_work() -> None:
     """B23."""
     fleet = {worker.instance: worker for worker in (*map(prefill, "abc"), *map(decode, "xyz"))}
-    chosen: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
     for turn in range(1, 301):
-        pair = choose(list(fleet.values()))
-        assert pair is not None
-        for instance in (pair.prefill, pair.decode):
-            fleet[instance] = replace(fleet[instance], last_turn=turn)
-            chosen[instance] += 1
-    assert set(chosen.values()) == {100}
+        candidates = list(fleet.values())
+        for worker in (choose_prefill(candidates, ANY), choose_decode(candidates, "key", ANY)):
+            assert worker is not None
+            fleet[worker.instance] = replace(worker, last_turn=turn)
+            turns[worker.instance] += 1
+    assert set(turns.values()) == {100}
+
+
+def test_free_places_are_those_of_all_decode_instances_that_stay() -> None:
+    fleet = [decode("a", places=5, requests=3), decode("b", places=2, requests=9), decode("c", places=7, leaving=True)]
+    assert free_places([prefill("p", places=99), *fleet], "key") == 2
+    assert free_places([*fleet, decode("silent")], "key") is None
 
 
 def test_the_length_limit_is_that_of_the_smallest_usable_instance() -> None:

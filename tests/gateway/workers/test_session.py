@@ -18,6 +18,7 @@ from distserve_proto.worker_pb2 import (
     Submit,
     WorkerMessage,
 )
+from distserve_worker.gateway.routing import Candidate
 from distserve_worker.gateway.workers.session import OUTBOX_MESSAGES, Lost, Session, WorkerUnreachableError
 
 Arrivals = list[RequestEvent | Lost]
@@ -36,8 +37,12 @@ def _sent(session: Session) -> list[GatewayMessage]:
     return [session.outbox.get_nowait() for _ in range(session.outbox.qsize())]
 
 
-def _tell(session: Session, *events: RequestEvent, **load: Any) -> None:
-    session.receive(WorkerMessage(load=Load(**load), events=events))
+def _tell(session: Session, *events: RequestEvent, taken: int = 0, **load: Any) -> None:
+    session.receive(WorkerMessage(load=Load(**load), events=events, submits_taken=taken))
+
+
+def _seen(session: Session) -> Candidate:
+    return session.candidate(0, retired=False)
 
 
 def test_events_reach_the_leg_that_they_belong_to() -> None:
@@ -100,40 +105,43 @@ def test_a_pulled_request_does_not_care_about_its_prefill_worker() -> None:
     assert arrivals == []
 
 
-def test_work_that_was_not_reported_yet_counts_into_the_prefill_queue() -> None:
+def test_work_that_the_worker_did_not_know_of_counts_into_its_queue() -> None:
     session = _session()
     _tell(session, queued_tokens=100)
-    session.submit(_submit(tokens=5), Arrivals().append)
-    assert session.candidate(0).queued_tokens == 105
-    _tell(session, queued_tokens=105)
-    assert session.candidate(0).queued_tokens == 105
+    session.submit(_submit("a", tokens=5), Arrivals().append)
+    session.submit(_submit("b", tokens=7), Arrivals().append)
+    assert _seen(session).queued_tokens == 112
+    _tell(session, queued_tokens=105, taken=1)
+    assert _seen(session).queued_tokens == 112
+    _tell(session, queued_tokens=112, taken=2)
+    assert _seen(session).queued_tokens == 112
 
 
 def test_a_report_from_before_a_submission_does_not_hide_it() -> None:
+    """Two gateways would both pile their requests on one worker."""
     session = _session()
     session.submit(_submit(tokens=5), Arrivals().append)
-    _tell(session, queued_tokens=0)
-    assert session.candidate(0).queued_tokens == 5
+    _tell(session, queued_tokens=50, taken=0)
+    assert _seen(session).queued_tokens == 55
 
 
-def test_prefilled_prompts_do_not_count_into_the_queue() -> None:
+def test_a_leg_that_has_ended_does_not_count() -> None:
     session = _session()
-    session.submit(_submit(tokens=5), Arrivals().append)
-    _tell(session, RequestEvent(request_id="r", parked=Parked()))
-    assert session.candidate(0).queued_tokens == 0
+    session.submit(_submit(tokens=5), Arrivals().append).end()
+    assert _seen(session).queued_tokens == 0
 
 
 def test_decode_load_is_counted_in_requests() -> None:
     session = _session(PHASE_DECODE)
     _tell(session, waiting=1, running=2, free_blocks=4, total_blocks=10)
     session.submit(_submit(), Arrivals().append)
-    candidate = session.candidate(3)
-    assert (candidate.requests, candidate.queued_tokens, candidate.used_blocks, candidate.last_turn) == (4, 0, 0.6, 3)
+    candidate = session.candidate(3, retired=False)
+    assert (candidate.requests, candidate.used_blocks, candidate.last_turn) == (4, 0.6, 3)
 
 
 def test_the_length_limit_is_the_smaller_of_model_and_memory() -> None:
     """B4."""
-    assert _session().candidate(0).max_tokens == 80
+    assert _seen(_session()).max_tokens == 80
 
 
 def test_a_draining_worker_takes_no_new_work_but_finishes_what_it_has() -> None:
@@ -141,7 +149,7 @@ def test_a_draining_worker_takes_no_new_work_but_finishes_what_it_has() -> None:
     session, arrivals = _session(), Arrivals()
     session.submit(_submit(), arrivals.append)
     _tell(session, RequestEvent(request_id="r", tokens=[7]), draining=True)
-    assert not session.open
+    assert _seen(session).leaving
     assert len(arrivals) == 1
 
 
@@ -151,3 +159,14 @@ def test_a_worker_that_reads_nothing_is_given_up_before_messages_pile_up() -> No
         session.submit(_submit(str(number)), arrivals.append)
     with pytest.raises(WorkerUnreachableError, match="has not read"):
         session.submit(_submit("last"), arrivals.append)
+    assert session.ended.is_set()
+    assert len(arrivals) == OUTBOX_MESSAGES
+
+
+def test_a_cancel_that_cannot_be_sent_ends_the_stream() -> None:
+    """B5: only its end makes the worker drop what it could not be told to drop."""
+    session, arrivals = _session(), Arrivals()
+    legs = [session.submit(_submit(str(number)), arrivals.append) for number in range(OUTBOX_MESSAGES)]
+    legs[0].end()
+    assert session.ended.is_set()
+    assert len(arrivals) == OUTBOX_MESSAGES - 1

@@ -29,6 +29,7 @@ from distserve_proto.worker_pb2 import (
 from distserve_proto.worker_pb2_grpc import WorkerServicer, add_WorkerServicer_to_server
 
 WAIT_SECONDS = 30
+TOKENIZER_DIGEST = "tokenizer"
 HANG_UP = "hang up"
 
 Act = Callable[[Submit], Iterable[RequestEvent] | str]
@@ -89,38 +90,52 @@ class ScriptedWorker(WorkerServicer):
         self.submits: list[Submit] = []
         self.cancelled: list[str] = []
         self.address = ""
+        self.load = Load()
+        self.max_waiting = 0
         self.changed = asyncio.Event()
 
     @override
     async def Describe(self, request: DescribeRequest, context: aio.ServicerContext[Any, Any]) -> Description:
-        description = Description(phase=self._phase, incarnation="1", model="m", compatibility_key="k")
+        description = Description(phase=self._phase, incarnation=self.address, model="m", compatibility_key="k")
         description.max_model_length = description.max_request_tokens = 1000
+        description.tokenizer_digest = TOKENIZER_DIGEST
+        description.max_waiting = self.max_waiting
         return description
 
     @override
     async def Attach(
         self, request_iterator: AsyncIterator[GatewayMessage], context: aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[WorkerMessage]:
-        yield WorkerMessage(load=Load())
+        yield WorkerMessage(load=self.load)
+        taken = 0
         async for message in request_iterator:
             if message.HasField("cancel"):
                 self.cancelled.append(message.cancel.request_id)
                 self.changed.set()
                 continue
+            taken += 1
             self.submits.append(message.submit)
             events = self._acts.pop(0)(message.submit)
             self.changed.set()
             for event in [RequestEvent(request_id=HANG_UP)] if isinstance(events, str) else events:
                 if event.request_id == HANG_UP:
                     await context.abort(grpc.StatusCode.INTERNAL, "scripted")
-                yield WorkerMessage(load=Load(), events=[event])
+                yield WorkerMessage(load=self.load, events=[event], submits_taken=taken)
+
+    def do(self, act: Act) -> None:
+        """Add one act to the script."""
+        self._acts.append(act)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on what was sent holds."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
 
     async def until_cancelled(self, request_id: str) -> None:
         """Wait for a cancel."""
-        async with asyncio.timeout(WAIT_SECONDS):
-            while request_id not in self.cancelled:
-                self.changed.clear()
-                await self.changed.wait()
+        await self.until(lambda: request_id in self.cancelled)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from distserve_proto.worker_pb2 import Stages
-from distserve_worker.gateway.routing import Pair
 from distserve_worker.text.detokenizer import Detokenizer
 from distserve_worker.text.stop_strings import StopStrings
 
@@ -46,7 +45,8 @@ class Answer:
         self.stages = StageTimes()
         self.kv_bytes = 0
         self.transport: str | None = None
-        self.pair: Pair | None = None
+        self.prefill_worker: str | None = None
+        self.decode_worker: str | None = None
 
     def accept(self, tokens: Sequence[int], ending: Finish | None = None) -> None:
         """Take the next tokens, the last of the answer when `ending` says so; a stop string may end it earlier."""

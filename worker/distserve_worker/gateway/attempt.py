@@ -1,10 +1,10 @@
-"""One try of a request on one pair of workers: the prefill leg, then the decode leg."""
+"""One try of a request: a prefill leg, then a decode leg on whichever instance is best when the KV is there."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from dataclasses import replace
 
 from distserve_proto.contract import Role
 from distserve_proto.kv_pb2 import KvHandle
@@ -12,50 +12,55 @@ from distserve_proto.worker_pb2 import FINISH_REASON_STOP, RequestEvent, Stages,
 from distserve_worker.gateway.answer import Answer, Finish
 from distserve_worker.gateway.deadlines import Deadlines
 from distserve_worker.gateway.errors import deadline_exceeded
-from distserve_worker.gateway.failures import Failure, LegFailedError, failed
+from distserve_worker.gateway.failures import Failure, LegFailedError, no_decode
 from distserve_worker.gateway.fleet import Fleet
 from distserve_worker.gateway.generation import Generation
-from distserve_worker.gateway.routing import Pair
-from distserve_worker.gateway.workers.session import Leg, Lost, WorkerUnreachableError
-
-Arrival = tuple[Role, RequestEvent | Lost]
+from distserve_worker.gateway.legs import Legs
+from distserve_worker.gateway.routing import Candidate, Need
 
 
 class Attempt:
-    """Goes on from what `answer` holds; however it ends, both workers free what they hold for it."""
+    """Goes on from what `answer` holds; however it ends, all workers free what they hold for it."""
 
-    def __init__(self, number: int, generation: Generation, answer: Answer, pair: Pair) -> None:
+    def __init__(
+        self,
+        number: int,
+        generation: Generation,
+        answer: Answer,
+        fleet: Fleet,
+        deadlines: Deadlines,
+        report: Callable[[LegFailedError], None],
+    ) -> None:
         self._id = f"{generation.request_id}.{number}"
         self._generation = generation
         self._answer = answer
-        self._instances = {Role.PREFILL: pair.prefill, Role.DECODE: pair.decode}
-        # bounded by construction: a leg sends one event per token at most
-        self._arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
-        self._legs: dict[Role, Leg] = {}
-        self._joined_at = 0.0
+        self._fleet = fleet
+        self._deadlines = deadlines
+        self._report = report
+        self._legs = Legs(fleet)
+        self._joined_at: float | None = None
         self._unfinished = Stages()  # of a decode leg that has not said how it ended
 
-    async def run(self, fleet: Fleet, deadlines: Deadlines) -> None:
+    async def run(self, prefill: Candidate, need: Need) -> None:
         """Produce the rest of the answer. Raises `LegFailedError`, or `ApiError` when no other pair can help."""
         try:
-            handle = await self._prefill(fleet, deadlines)
+            with self._fleet.heading_for_decode(prefill.compatibility_key):
+                handle = await self._prefill(prefill)
             if handle is not None and self._answer.finish is None:
-                await self._decode(handle, fleet, deadlines)
+                await self._decode(prefill, handle, need)
         finally:
-            for leg in self._legs.values():
-                leg.end()
+            self._legs.end()
             self._record_unfinished()
 
-    async def _prefill(self, fleet: Fleet, deadlines: Deadlines) -> KvHandle | None:
+    async def _prefill(self, worker: Candidate) -> KvHandle | None:
         """The first new token and where its KV waits; no handle when that token was the last."""
         submit = self._submit()
-        tokens = len(submit.prompt) + len(submit.output)
-        queued = fleet.queued_tokens(self._instances[Role.PREFILL])
-        seconds = deadlines.leg(tokens + queued)
-        self._start(Role.PREFILL, submit, fleet, seconds)
-        async with self._within(seconds, Role.PREFILL):
+        seconds = self._deadlines.leg(len(submit.prompt) + len(submit.output) + worker.queued_tokens)
+        self._answer.prefill_worker, self._answer.decode_worker = worker.instance, None
+        self._legs.start(worker, submit, seconds)
+        async with _within(seconds, worker):
             while True:
-                event = await self._next()
+                event = await self._legs.next()
                 change = event.WhichOneof("change")
                 if change == "parked":
                     self._answer.record(event.parked.stages)
@@ -65,24 +70,51 @@ class Attempt:
                     self._finish(event)
                     return None
 
-    async def _decode(self, handle: KvHandle, fleet: Fleet, deadlines: Deadlines) -> None:
+    async def _decode(self, prefill: Candidate, handle: KvHandle, need: Need) -> None:
+        """Hand the KV to one decode instance after the other until one has it; then it is bound to that one."""
+        failure, avoid = no_decode(prefill), frozenset[str]()
+        while True:
+            worker = self._fleet.choose_decode(prefill.compatibility_key, need)
+            if worker is None:
+                raise failure.after(avoid)
+            try:
+                return await self._decode_on(worker, handle, need.tokens)
+            except LegFailedError as error:
+                if not self._can_hand_on(error, prefill):
+                    raise
+                failure = error
+            self._report(failure)
+            self._legs.end([Role.DECODE])
+            avoid |= failure.avoid
+            need = replace(need, avoid=need.avoid | {worker.incarnation})
+
+    def _can_hand_on(self, error: LegFailedError, prefill: Candidate) -> bool:
+        """Whether the KV is still parked as far as anybody knows."""
+        holder_failed = prefill.incarnation in error.avoid and error.failure is not Failure.KV_UNREACHABLE
+        return self._joined_at is None and error.failure is not Failure.KV_LOST and not holder_failed
+
+    async def _decode_on(self, worker: Candidate, handle: KvHandle, tokens: int) -> None:
+        """Until the KV has been pulled, its lease is renewed and the bound grows with the requests ahead."""
         submit = self._submit()
         submit.kv.CopyFrom(handle)
-        longest = fleet.longest_request() or len(submit.prompt)
-        tokens = self._generation.max_tokens or max(1, longest - len(submit.prompt))
-        seconds = deadlines.leg(len(submit.prompt) + tokens)
-        self._start(Role.DECODE, submit, fleet, seconds)
-        async with self._within(seconds, Role.DECODE):
+        waiting, running = self._deadlines.leg((worker.requests + 1) * tokens), self._deadlines.leg(tokens)
+        self._answer.decode_worker = worker.instance
+        self._legs.start(worker, submit, waiting + running)
+        async with _within(waiting, worker) as limit:
             while self._answer.finish is None:
-                self._take(await self._next())
+                event = await self._legs.next()
+                if event.WhichOneof("change") == "joined":
+                    self._join(event)
+                    limit.reschedule(asyncio.get_running_loop().time() + running)
+                self._take(event)
+
+    def _join(self, event: RequestEvent) -> None:
+        self._legs.pulled()
+        self._joined_at = time.monotonic()
+        self._unfinished = event.joined.stages
 
     def _take(self, event: RequestEvent) -> None:
-        change = event.WhichOneof("change")
-        if change == "joined":
-            self._legs[Role.PREFILL].released()
-            self._joined_at = time.monotonic()
-            self._unfinished = event.joined.stages
-        if change == "finished":
+        if event.WhichOneof("change") == "finished":
             self._unfinished = Stages()
             self._finish(event)
         else:
@@ -104,37 +136,18 @@ class Attempt:
             max_tokens=generation.max_tokens,
         )
 
-    def _start(self, role: Role, submit: Submit, fleet: Fleet, seconds: float) -> None:
-        submit.deadline_milliseconds = int(seconds * 1000)
-        instance = self._instances[role]
-        try:
-            self._legs[role] = fleet.session(instance).submit(submit, partial(self._deliver, role))
-        except WorkerUnreachableError as error:
-            raise LegFailedError(Failure.STREAM_LOST, instance, str(error)) from error
-
-    def _deliver(self, role: Role, event: RequestEvent | Lost) -> None:
-        self._arrivals.put_nowait((role, event))
-
-    @asynccontextmanager
-    async def _within(self, seconds: float, role: Role) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError:
-            instance = self._instances[role]
-            raise deadline_exceeded(f"{instance} did not finish the {role} of this request in {seconds:g} s") from None
-
-    async def _next(self) -> RequestEvent:
-        """The next event of either leg; the loss of one leg counts even while the other is awaited."""
-        role, event = await self._arrivals.get()
-        if isinstance(event, Lost):
-            raise LegFailedError(Failure.STREAM_LOST, self._instances[role], event.reason)
-        if event.WhichOneof("change") == "failed":
-            raise failed(event.failed, self._instances[role])
-        return event
-
     def _record_unfinished(self) -> None:
         """A leg that is cut at a stop string ends without a word: its decode time is taken from here."""
-        if self._joined_at and self._unfinished != Stages():
+        if self._joined_at is not None and self._unfinished != Stages():
             self._unfinished.decode = time.monotonic() - self._joined_at
             self._answer.record(self._unfinished)
+
+
+@asynccontextmanager
+async def _within(seconds: float, worker: Candidate) -> AsyncIterator[asyncio.Timeout]:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield limit
+    except TimeoutError:
+        message = f"{worker.instance} did not finish the {worker.role} of this request in time"
+        raise deadline_exceeded(message) from None

@@ -9,12 +9,14 @@ from distserve_proto.worker_pb2 import (
     FAILURE_CODE_DRAINING,
     FAILURE_CODE_INVALID,
     FAILURE_CODE_KV_LOST,
+    FAILURE_CODE_KV_UNREACHABLE,
     FAILURE_CODE_QUEUE_FULL,
     FAILURE_CODE_TOO_LONG,
     Failed,
 )
 from distserve_worker.gateway import errors
 from distserve_worker.gateway.errors import ApiError
+from distserve_worker.gateway.routing import Candidate
 
 
 class Failure(StrEnum):
@@ -23,29 +25,35 @@ class Failure(StrEnum):
     STREAM_LOST = "stream_lost"
     QUEUE_FULL = "queue_full"
     DRAINING = "draining"
+    REFUSED = "refused"  # as invalid or too long, although the gateway has checked it
     KV_LOST = "kv_lost"
+    KV_UNREACHABLE = "kv_unreachable"
+    NO_DECODE = "no_decode"
     INTERNAL = "internal"
 
 
-_RETRIABLE: Final[Mapping[int, Failure]] = {
+_FAILURES: Final[Mapping[int, Failure]] = {
     FAILURE_CODE_QUEUE_FULL: Failure.QUEUE_FULL,
     FAILURE_CODE_DRAINING: Failure.DRAINING,
+    FAILURE_CODE_INVALID: Failure.REFUSED,
+    FAILURE_CODE_TOO_LONG: Failure.REFUSED,
     FAILURE_CODE_KV_LOST: Failure.KV_LOST,
+    FAILURE_CODE_KV_UNREACHABLE: Failure.KV_UNREACHABLE,
 }
 
 
 class LegFailedError(Exception):
-    """One leg is over without a result; the request can go on elsewhere."""
+    """One leg is over without a result; `avoid` holds the incarnations that the request should not meet again."""
 
-    def __init__(self, failure: Failure, instance: str, message: str) -> None:
+    def __init__(self, failure: Failure, instance: str, message: str, avoid: frozenset[str]) -> None:
         super().__init__(f"{instance}: {message}")
         self.failure = failure
-        self.instance = instance
+        self.avoid = avoid
 
-    @property
-    def avoid(self) -> frozenset[str]:
-        """Instances that the next attempt must not use; a lost KV says nothing about either side."""
-        return frozenset() if self.failure is Failure.KV_LOST else frozenset({self.instance})
+    def after(self, earlier: frozenset[str]) -> "LegFailedError":
+        """The same failure; the incarnations that failed before it are to be avoided too."""
+        self.avoid |= earlier
+        return self
 
     @property
     def costs_an_attempt(self) -> bool:
@@ -53,19 +61,36 @@ class LegFailedError(Exception):
         return self.failure not in (Failure.QUEUE_FULL, Failure.DRAINING)
 
 
-def failed(answer: Failed, instance: str) -> LegFailedError | ApiError:
-    """The error of a worker's refusal or failure: for another pair to cure, or for the client."""
-    if answer.code in (FAILURE_CODE_INVALID, FAILURE_CODE_TOO_LONG):
-        code = "context_length_exceeded" if answer.code == FAILURE_CODE_TOO_LONG else None
-        return errors.invalid(answer.message, code=code)
+def lost(worker: Candidate, reason: str) -> LegFailedError:
+    """The stream to a worker is gone."""
+    return LegFailedError(Failure.STREAM_LOST, worker.instance, reason, frozenset({worker.incarnation}))
+
+
+def failed(answer: Failed, worker: Candidate, prefill: Candidate) -> LegFailedError | ApiError:
+    """The error of what `worker` answered: for another worker to cure, or for the client."""
     if answer.code == FAILURE_CODE_DEADLINE:
         return errors.deadline_exceeded(answer.message)
-    return LegFailedError(_RETRIABLE.get(answer.code, Failure.INTERNAL), instance, answer.message)
+    failure = _FAILURES.get(answer.code, Failure.INTERNAL)
+    avoid = {Failure.KV_LOST: (), Failure.KV_UNREACHABLE: (prefill.incarnation,)}
+    # a lost KV says nothing about either side; one that cannot be reached speaks against its holder
+    return LegFailedError(
+        failure, worker.instance, answer.message, frozenset(avoid.get(failure, (worker.incarnation,)))
+    )
+
+
+def no_decode(prefill: Candidate) -> LegFailedError:
+    """No decode instance is left for KV that is parked."""
+    return LegFailedError(Failure.NO_DECODE, prefill.instance, "no decode instance can take its KV", frozenset())
 
 
 def final(failure: LegFailedError, reason: str) -> ApiError:
     """What the client is told when no other pair can take over; `reason` says why none can."""
     if failure.failure is Failure.QUEUE_FULL:
-        return errors.too_many_requests("The queues of all instances are full")
+        return queues_full()
     message = f"A worker failed on this request ({failure}) and {reason}"
     return errors.unavailable(message, "worker_failed")
+
+
+def queues_full() -> ApiError:
+    """Every instance that could take the request has more than it can queue."""
+    return errors.too_many_requests("The queues of all instances are full")

@@ -3,11 +3,13 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from distserve_proto.contract import Role
 from distserve_worker.gateway import routing
-from distserve_worker.gateway.routing import Candidate, Pair
+from distserve_worker.gateway.routing import Candidate, Need
 from distserve_worker.gateway.workers.attaching import Target, WorkerConnection
 from distserve_worker.gateway.workers.session import Session, WorkerUnreachableError
 
@@ -19,6 +21,8 @@ class Fleet:
 
     def __init__(self, model: str) -> None:
         self._model = model
+        self.tokenizer_digest: str | None = None  # known once the tokenizer is loaded; until then nothing is usable
+        self._heading: Counter[str] = Counter()
         self._connections: dict[Target, WorkerConnection] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._turns = itertools.count(1)
@@ -41,28 +45,42 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def choose(self, avoid: Collection[str]) -> Pair | None:
-        """The best pair that avoids some instances; both get their turn."""
-        pair = routing.choose(self.candidates(), avoid)
-        if pair is not None:
-            for connection in self._connections.values():
-                if connection.target.instance in (pair.prefill, pair.decode):
-                    connection.last_turn = next(self._turns)
-        return pair
+    def choose_prefill(self, need: Need) -> Candidate | None:
+        """The best prefill instance, which gets its turn."""
+        return self._turn(routing.choose_prefill(self.candidates(), need))
 
-    def session(self, instance: str) -> Session:
-        """The stream of an instance. Raises `WorkerUnreachableError` when it has just ended."""
+    def choose_decode(self, key: str, need: Need) -> Candidate | None:
+        """The best decode instance for KV of `key`, which gets its turn."""
+        return self._turn(routing.choose_decode(self.candidates(), key, need))
+
+    @contextmanager
+    def heading_for_decode(self, key: str) -> Iterator[None]:
+        """While the block runs, a request will need a place in a decode instance of `key`."""
+        self._heading[key] += 1
+        try:
+            yield
+        finally:
+            self._heading[key] -= 1
+
+    def decode_is_full(self, key: str) -> bool:
+        """Whether the requests on their way will take all places of the decode instances of `key`."""
+        free = routing.free_places(self.candidates(), key)
+        return free is not None and self._heading[key] >= free
+
+    def session(self, worker: Candidate) -> Session:
+        """The stream of a worker. Raises `WorkerUnreachableError` when it has just ended."""
         for connection in self._connections.values():
-            if connection.target.instance == instance and connection.session is not None and not connection.retired:
-                return connection.session
-        raise WorkerUnreachableError(f"the stream to {instance} has ended")
+            session = connection.session
+            if session is not None and session.description.incarnation == worker.incarnation:
+                return session
+        raise WorkerUnreachableError(f"the stream to {worker.instance} has ended")
 
     def candidates(self) -> list[Candidate]:
-        """Workers that take new requests now."""
+        """Workers with a stream that have this gateway's tokenizer."""
         return [
-            connection.session.candidate(connection.last_turn)
+            connection.session.candidate(connection.last_turn, retired=connection.retired)
             for connection in self._connections.values()
-            if connection.session is not None and connection.session.open and not connection.retired
+            if connection.session is not None and self._understands(connection.session)
         ]
 
     def usable_pairs(self) -> int:
@@ -71,7 +89,7 @@ class Fleet:
 
     def ready(self, role: Role) -> int:
         """Instances of a role that take requests."""
-        return sum(candidate.role is role for candidate in self.candidates())
+        return sum(worker.role is role and not worker.leaving for worker in self.candidates())
 
     def longest_request(self) -> int | None:
         """The most tokens of one request that every usable instance can hold; None without a pair."""
@@ -79,11 +97,20 @@ class Fleet:
 
     def shortage(self) -> str:
         """Why there is no usable pair."""
-        return routing.shortage(self.candidates())
+        attached = [connection.session for connection in self._connections.values() if connection.session is not None]
+        strange = sum(not self._understands(session) for session in attached)
+        others = f"; {strange} more have another tokenizer than this gateway" if strange else ""
+        return routing.shortage(self.candidates()) + others
 
-    def queued_tokens(self, instance: str) -> int:
-        """Tokens that a new prefill on `instance` waits for."""
-        return sum(known.queued_tokens for known in self.candidates() if known.instance == instance)
+    def _understands(self, session: Session) -> bool:
+        """Token ids of another vocabulary would be another text."""
+        return session.description.tokenizer_digest == self.tokenizer_digest
+
+    def _turn(self, worker: Candidate | None) -> Candidate | None:
+        for connection in self._connections.values():
+            if worker is not None and connection.target.instance == worker.instance:
+                connection.last_turn = next(self._turns)
+        return worker
 
     def _want(self, target: Target) -> None:
         connection = self._connections.get(target)

@@ -1,7 +1,8 @@
-"""Chooses the pair of instances for a request: pure, from what is known of every worker.
+"""Chooses the instances for a request: pure, from what is known of every worker.
 
-The prefill instance with the shortest queue in tokens, then the decode instance with the least load, both with the same
-compatibility key. Among equals the one whose last turn is longest ago, so equal workers get equal work.
+First the prefill instance with the shortest queue in tokens, as long as some decode instance has the same compatibility
+key; when its KV is there, the decode instance with the least load. Among equals the one whose last turn is longest ago,
+so equal workers get equal work. A worker is known by its incarnation: after a restart it is another one.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,69 +15,98 @@ Key = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker that takes new work."""
+    """A worker with an attached stream."""
 
     instance: str
+    incarnation: str
     role: Role
     compatibility_key: str
     max_tokens: int  # prompt and output of one request together
     queued_tokens: int  # that a new prefill would wait for
     requests: int  # waiting and running
+    places: int | None  # for requests; None: not said
     used_blocks: float  # ratio of 0 to 1
+    leaving: bool  # takes no new requests
     last_turn: int  # grows with every choice
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Names of the two instances that serve one request."""
+class Need:
+    """What a request needs of an instance."""
 
-    prefill: str
-    decode: str
+    tokens: int  # prompt and output together
+    avoid: frozenset[str] = frozenset()  # incarnations that have failed it
 
 
-def choose(candidates: Collection[Candidate], avoid: Collection[str] = ()) -> Pair | None:
-    """The best pair without the instances in `avoid`; None when there is none."""
-    usable = _paired(candidate for candidate in candidates if candidate.instance not in avoid)
-    prefill = min(_of(usable, Role.PREFILL), key=_prefill_load, default=None)
-    if prefill is None:
-        return None
-    partners = (c for c in _of(usable, Role.DECODE) if c.compatibility_key == prefill.compatibility_key)
-    return Pair(prefill.instance, min(partners, key=_decode_load).instance)
+def choose_prefill(candidates: Collection[Candidate], need: Need) -> Candidate | None:
+    """The prefill instance with the shortest queue that has a partner; None when there is none."""
+    return min(_of(_paired(_able(candidates, need)), Role.PREFILL), key=_prefill_load, default=None)
+
+
+def choose_decode(candidates: Collection[Candidate], key: str, need: Need) -> Candidate | None:
+    """The decode instance with the least load for KV of `key`; one that is leaving only when no other is left.
+
+    A leaving instance still takes what has begun: its partner's KV would be lost otherwise.
+    """
+    able = (worker for worker in candidates if _fits(worker, need) and worker.compatibility_key == key)
+    return min(_of(able, Role.DECODE), key=_decode_load, default=None)
+
+
+def free_places(candidates: Collection[Candidate], key: str) -> int | None:
+    """Requests that the decode instances of `key` still take; None when one of them does not say."""
+    places = [
+        None if worker.places is None else max(0, worker.places - worker.requests)
+        for worker in _of(_staying(candidates), Role.DECODE)
+        if worker.compatibility_key == key
+    ]
+    known = [count for count in places if count is not None]
+    return sum(known) if len(known) == len(places) else None
 
 
 def usable_pairs(candidates: Collection[Candidate]) -> int:
     """Pairs that could serve a request now."""
-    decode = [candidate.compatibility_key for candidate in _of(candidates, Role.DECODE)]
-    return sum(decode.count(prefill.compatibility_key) for prefill in _of(candidates, Role.PREFILL))
+    decode = [worker.compatibility_key for worker in _of(_staying(candidates), Role.DECODE)]
+    return sum(decode.count(worker.compatibility_key) for worker in _of(_staying(candidates), Role.PREFILL))
 
 
 def longest_request(candidates: Collection[Candidate]) -> int | None:
     """The most tokens that every usable instance can hold of one request; None without a pair."""
-    return min((candidate.max_tokens for candidate in _paired(candidates)), default=None)
+    return min((worker.max_tokens for worker in _paired(_staying(candidates))), default=None)
 
 
 def shortage(candidates: Collection[Candidate]) -> str:
     """Why there is no pair, for the client and the log."""
-    prefill, decode = _of(candidates, Role.PREFILL), _of(candidates, Role.DECODE)
+    prefill, decode = (_of(_staying(candidates), role) for role in (Role.PREFILL, Role.DECODE))
     if prefill and decode:
         return "no prefill and decode instance hold the same weights"
     return f"{len(prefill)} prefill and {len(decode)} decode instances are ready, at least 1 of each is needed"
 
 
 def _of(candidates: Iterable[Candidate], role: Role) -> list[Candidate]:
-    return [candidate for candidate in candidates if candidate.role is role]
+    return [worker for worker in candidates if worker.role is role]
 
 
-def _paired(candidates: Iterable[Candidate]) -> list[Candidate]:
+def _staying(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return [worker for worker in candidates if not worker.leaving]
+
+
+def _fits(worker: Candidate, need: Need) -> bool:
+    return worker.incarnation not in need.avoid and worker.max_tokens >= need.tokens
+
+
+def _able(candidates: Iterable[Candidate], need: Need) -> list[Candidate]:
+    return [worker for worker in _staying(candidates) if _fits(worker, need)]
+
+
+def _paired(candidates: Collection[Candidate]) -> list[Candidate]:
     """Those whose key occurs on both sides."""
-    known = list(candidates)
-    prefill, decode = ({c.compatibility_key for c in _of(known, role)} for role in (Role.PREFILL, Role.DECODE))
-    return [candidate for candidate in known if candidate.compatibility_key in prefill & decode]
+    prefill, decode = ({w.compatibility_key for w in _of(candidates, role)} for role in (Role.PREFILL, Role.DECODE))
+    return [worker for worker in candidates if worker.compatibility_key in prefill & decode]
 
 
-def _prefill_load(candidate: Candidate) -> Key:
-    return candidate.queued_tokens, candidate.requests, candidate.last_turn
+def _prefill_load(worker: Candidate) -> Key:
+    return worker.queued_tokens, worker.requests, worker.last_turn
 
 
-def _decode_load(candidate: Candidate) -> Key:
-    return candidate.requests, candidate.used_blocks, candidate.last_turn
+def _decode_load(worker: Candidate) -> Key:
+    return worker.leaving, worker.requests, worker.used_blocks, worker.last_turn

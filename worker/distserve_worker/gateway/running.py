@@ -8,10 +8,11 @@ from distserve_worker.gateway.answer import Answer
 from distserve_worker.gateway.attempt import Attempt
 from distserve_worker.gateway.deadlines import Deadlines
 from distserve_worker.gateway.errors import ApiError
-from distserve_worker.gateway.failures import LegFailedError, final
+from distserve_worker.gateway.failures import LegFailedError, final, queues_full
 from distserve_worker.gateway.fleet import Fleet
 from distserve_worker.gateway.generation import Generation
 from distserve_worker.gateway.metrics import Metrics
+from distserve_worker.gateway.routing import Candidate, Need
 
 log = logging.getLogger(__name__)
 
@@ -28,21 +29,21 @@ class Runner:
 
     async def run(self, generation: Generation, answer: Answer) -> None:
         """Fill `answer`. Raises `ApiError` when the request cannot be finished; what it has produced stays in it."""
-        avoid: set[str] = set()
+        avoid: frozenset[str] = frozenset()
         spent, number = 0, 0
         failure: LegFailedError | None = None
         while spent < MAX_ATTEMPTS:
-            pair = self.fleet.choose(avoid)
-            if pair is None:
+            need = Need(_tokens(generation, answer), avoid)
+            prefill = self.fleet.choose_prefill(need)
+            if prefill is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
-            answer.pair = pair
+            self._refuse_overload(prefill, answer)
             number += 1
             try:
-                return await Attempt(number, generation, answer, pair).run(self.fleet, self.deadlines)
+                return await self._attempt(number, generation, answer).run(prefill, need)
             except LegFailedError as error:
                 failure = error
-            log.warning("request %s, attempt %d: %s", generation.request_id, number, failure)
-            self.metrics.retries.labels(failure.failure).inc()
+            self._report(generation, failure)
             avoid |= failure.avoid
             spent += failure.costs_an_attempt
         assert failure is not None
@@ -51,3 +52,23 @@ class Runner:
     def no_pair(self) -> ApiError:
         """What a client is told while nothing can take its request."""
         return errors.unavailable(f"No usable pair of workers: {self.fleet.shortage()}", "no_usable_pair")
+
+    def _refuse_overload(self, prefill: Candidate, answer: Answer) -> None:
+        """Too much is refused while the client can still be told by a status; what has begun goes on."""
+        if not answer.tokens and self.fleet.decode_is_full(prefill.compatibility_key):
+            raise queues_full()
+
+    def _attempt(self, number: int, generation: Generation, answer: Answer) -> Attempt:
+        def report(failure: LegFailedError) -> None:
+            self._report(generation, failure)
+
+        return Attempt(number, generation, answer, self.fleet, self.deadlines, report)
+
+    def _report(self, generation: Generation, failure: LegFailedError) -> None:
+        log.warning("request %s: %s: %s", generation.request_id, failure.failure, failure)
+        self.metrics.retries.labels(failure.failure).inc()
+
+
+def _tokens(generation: Generation, answer: Answer) -> int:
+    """The most that an instance will have to hold; without a limit, what is there and one token more."""
+    return len(generation.prompt) + (generation.max_tokens or len(answer.tokens) + 1)

@@ -23,8 +23,10 @@ from distserve_worker.gateway.running import Runner
 from distserve_worker.gateway.settings import Settings
 from distserve_worker.gateway.workers.attaching import Target
 from distserve_worker.text.loading import load_text
+from distserve_worker.text.tokenizer import ModelText
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.locating import TEXT_FILES, locate
+from distserve_worker.weights.tokenizer_digest import tokenizer_digest
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +67,12 @@ class GatewayProcess:
             await asyncio.gather(serving, *parts, return_exceptions=True)
 
     async def _load(self) -> None:
+        def read() -> tuple[ModelText, str]:
+            path = locate(self._settings.model, TEXT_FILES)
+            return load_text(path), tokenizer_digest(path)
+
         try:
-            text = await asyncio.to_thread(lambda: load_text(locate(self._settings.model, TEXT_FILES)))
+            text, self._fleet.tokenizer_digest = await asyncio.to_thread(read)
         except ValueError as error:
             raise ModelInvalid(f"{self._settings.model}: {error}") from error
         self._readiness.loaded(text)

@@ -95,12 +95,10 @@ def error_event(problem: Problem) -> bytes:
 
 def _served(answer: Answer) -> dict[str, Any]:
     """Our own field: stage times in seconds, what was pulled over which transport, and who did it."""
-    pair = answer.pair
-    assert pair is not None, "an answer comes from a pair"
     return {
         "stages": asdict(answer.stages),
         "kv_bytes": answer.kv_bytes,
         "transport": answer.transport,
-        "prefill_worker": pair.prefill,
-        "decode_worker": pair.decode if answer.transport is not None else None,
+        "prefill_worker": answer.prefill_worker,
+        "decode_worker": answer.decode_worker,
     }

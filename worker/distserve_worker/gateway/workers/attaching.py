@@ -105,15 +105,16 @@ class WorkerConnection:
             self._greet(description.incarnation)
             session = self.session = Session(self.target.instance, description)
             self._changed()
-            await _first_to_end(self._read(stream, session), self._write(stream, session), self._until_retired(session))
+            parts = self._read(stream, session), self._write(stream, session)
+            await _first_to_end(*parts, self._until_retired(session), _until_ended(session))
         finally:
             stream.cancel()
 
     async def _read(self, stream: Stream, session: Session) -> None:
         async for message in stream:
-            usable = session.open
+            draining = session.load.draining
             session.receive(message)
-            if session.open != usable:
+            if session.load.draining != draining:
                 self._changed()
             if session.idle:
                 self._wake.set()
@@ -150,6 +151,11 @@ class WorkerConnection:
     def _report(self, reason: str, *, attached: bool) -> None:
         level = logging.WARNING if attached and not self._retired else logging.DEBUG
         log.log(level, "not attached to %s at %s: %s", self.target.instance, self.target.address, reason)
+
+
+async def _until_ended(session: Session) -> None:
+    await session.ended.wait()
+    raise StreamEndedError("given up")
 
 
 def _brief(error: BaseException) -> str:

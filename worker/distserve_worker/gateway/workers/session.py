@@ -1,6 +1,7 @@
 """One attached stream: the legs that run over it and the load behind it. Does no I/O."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +12,6 @@ from distserve_proto.worker_pb2 import (
     Cancel,
     Description,
     GatewayMessage,
-    Load,
     RequestEvent,
     Submit,
     WorkerMessage,
@@ -29,7 +29,7 @@ class Lost:
 
 
 class LegState(Enum):
-    """How far a leg is, as far as the worker's load is concerned."""
+    """What the worker holds for a leg."""
 
     ACTIVE = "active"  # waits or runs
     PARKED = "parked"  # prefill is over, its KV waits to be pulled
@@ -46,12 +46,13 @@ class WorkerUnreachableError(Exception):
 class Leg:
     """A request on one worker."""
 
-    __slots__ = ("_session", "deliver", "request_id", "state", "tokens")
+    __slots__ = ("_session", "deliver", "number", "request_id", "state", "tokens")
 
-    def __init__(self, session: "Session", request_id: str, tokens: int, deliver: Deliver) -> None:
+    def __init__(self, session: "Session", number: int, submit: Submit, deliver: Deliver) -> None:
         self._session = session
-        self.request_id = request_id
-        self.tokens = tokens
+        self.number = number  # of the submission on its stream
+        self.request_id = submit.request_id
+        self.tokens = len(submit.prompt) + len(submit.output)
         self.deliver = deliver
         self.state = LegState.ACTIVE
 
@@ -73,8 +74,10 @@ class Session:
         self.description = description
         self.load = description.load
         self.outbox: asyncio.Queue[GatewayMessage] = asyncio.Queue(OUTBOX_MESSAGES)
+        self.ended = asyncio.Event()
         self._legs: dict[str, Leg] = {}
-        self._since_report = 0  # tokens for prefill, requests for decode
+        self._submitted = 0
+        self._taken = 0  # submissions that `load` knows of
         self._broken: str | None = None
 
     @property
@@ -87,34 +90,26 @@ class Session:
         """Whether no request needs this stream."""
         return not self._legs
 
-    @property
-    def open(self) -> bool:
-        """Whether new work can be sent."""
-        return self._broken is None and not self.load.draining
-
     def submit(self, submit: Submit, deliver: Deliver) -> Leg:
         """Start a leg. Raises `WorkerUnreachableError` when the stream is gone or does not take messages any more."""
         if self._broken is not None:
             raise WorkerUnreachableError(self._broken)
         self._send(GatewayMessage(submit=submit))
-        leg = Leg(self, submit.request_id, len(submit.prompt) + len(submit.output), deliver)
-        self._legs[leg.request_id] = leg
-        self._since_report += leg.tokens if self.role is Role.PREFILL else 1
+        self._submitted += 1
+        leg = self._legs[submit.request_id] = Leg(self, self._submitted, submit, deliver)
         return leg
 
     def end(self, leg: Leg) -> None:
         """Forget a leg, and cancel it where the worker still holds something for it."""
         if self._legs.pop(leg.request_id, None) is None or leg.state is LegState.OVER or self._broken is not None:
             return
-        try:
+        with contextlib.suppress(WorkerUnreachableError):
             self._send(GatewayMessage(cancel=Cancel(request_id=leg.request_id)))
-        except WorkerUnreachableError as error:
-            self.close(str(error))
 
     def receive(self, message: WorkerMessage) -> None:
         """Take the worker's load and hand its events to their legs; events of ended legs are late and dropped."""
         if message.HasField("load"):
-            self._report(message.load)
+            self.load, self._taken = message.load, message.submits_taken
         for event in message.events:
             leg = self._legs.get(event.request_id)
             if leg is not None:
@@ -122,37 +117,38 @@ class Session:
                 leg.deliver(event)
 
     def close(self, reason: str) -> None:
-        """The stream ended: every leg is lost, at once."""
+        """The stream has ended, or must: every leg is lost, at once."""
         self._broken = self._broken or reason
+        self.ended.set()
         legs, self._legs = self._legs, {}
         for leg in legs.values():
             leg.deliver(Lost(self._broken))
 
-    def candidate(self, last_turn: int) -> Candidate:
-        """The worker as routing sees it: what it reported and what it cannot have reported yet."""
-        active = [leg for leg in self._legs.values() if leg.state is LegState.ACTIVE]
-        requests, queued = self.load.waiting + self.load.running, self.load.queued_tokens
-        prefill = self.role is Role.PREFILL
+    def candidate(self, last_turn: int, *, retired: bool) -> Candidate:
+        """The worker as routing sees it: what it reported, and what it did not know of when it did."""
+        unknown = [leg for leg in self._legs.values() if leg.number > self._taken]
+        description, load = self.description, self.load
         return Candidate(
             instance=self.instance,
+            incarnation=description.incarnation,
             role=self.role,
-            compatibility_key=self.description.compatibility_key,
-            max_tokens=min(self.description.max_model_length, self.description.max_request_tokens),
-            queued_tokens=max(queued + self._since_report, sum(leg.tokens for leg in active)) if prefill else 0,
-            requests=requests if prefill else max(requests + self._since_report, len(active)),
-            used_blocks=1 - self.load.free_blocks / max(1, self.load.total_blocks),
+            compatibility_key=description.compatibility_key,
+            max_tokens=min(description.max_model_length, description.max_request_tokens),
+            queued_tokens=load.queued_tokens + sum(leg.tokens for leg in unknown),
+            requests=load.waiting + load.running + len(unknown),
+            places=description.max_waiting + description.max_running or None,
+            used_blocks=1 - load.free_blocks / max(1, load.total_blocks),
+            leaving=retired or load.draining,
             last_turn=last_turn,
         )
-
-    def _report(self, load: Load) -> None:
-        self.load = load
-        self._since_report = 0
 
     def _send(self, message: GatewayMessage) -> None:
         try:
             self.outbox.put_nowait(message)
         except asyncio.QueueFull:
-            raise WorkerUnreachableError(f"{self.instance} has not read {OUTBOX_MESSAGES} messages") from None
+            # whatever could not be said stays unsaid: only the end of the stream makes the worker drop everything
+            self.close(f"{self.instance} has not read {OUTBOX_MESSAGES} messages")
+            raise WorkerUnreachableError(self._broken) from None
 
 
 def _state_after(event: RequestEvent, state: LegState) -> LegState:

@@ -130,10 +130,12 @@ def test_a_gateway_downloads_no_weights(start_gateway: StartGateway, tiny_llama:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as hub:
         thread = Thread(target=hub.serve_forever)
         thread.start()
-        env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
-        gateway = start_gateway(NOBODY, model="hf://org/tiny", env=env).wait_until_usable(pairs=0)
-        hub.shutdown()
-        thread.join()
+        try:
+            env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
+            gateway = start_gateway(NOBODY, model="hf://org/tiny", env=env).wait_until_usable(pairs=0)
+        finally:
+            hub.shutdown()
+            thread.join()
     assert gateway.get("/readyz").status_code == 200
     assert {"tokenizer.json", "config.json", "chat_template.jinja"} <= set(_Hub.asked)
     assert not any(name.endswith(".safetensors") for name in _Hub.asked)

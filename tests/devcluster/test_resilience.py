@@ -24,12 +24,12 @@ def component(spec: ClusterSpec, name: str) -> Component:
 
 def answers(api_server: str) -> bool:
     host, port = api_server.removeprefix("https://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        try:
+    try:
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
             connection.sendall(b"GET / HTTP/1.0\r\n\r\n")  # without TLS: a running server says that it wants TLS
             return bool(connection.recv(1))
-        except (ConnectionResetError, BrokenPipeError):
-            return False
+    except (ConnectionResetError, BrokenPipeError):  # may come while connecting, too
+        return False
 
 
 def test_the_api_server_can_be_stopped_and_started_while_services_go_on(

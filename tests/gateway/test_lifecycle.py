@@ -66,6 +66,7 @@ def test_a_gateway_without_workers_is_ready_and_alive(start_gateway: StartGatewa
         ("/nothing/here", "ModelNotFound: /nothing/here: no such file or folder"),
         ("ftp://somewhere/m", "ModelNotFound: ftp://somewhere/m: the scheme ftp is not known"),
         ("{empty}", "ModelInvalid: {empty}: {empty}/tokenizer.json does not exist"),
+        ("{damaged}", "ModelInvalid: {damaged}: {damaged}/tokenizer.json: "),
     ],
 )
 def test_a_model_that_cannot_be_read_ends_the_process_with_the_reason(
@@ -73,9 +74,12 @@ def test_a_model_that_cannot_be_read_ends_the_process_with_the_reason(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    gateway = start_gateway(NOBODY, model=model.format(empty=empty))
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "tokenizer.json").write_text('{"half of')
+    gateway = start_gateway(NOBODY, model=model.format(empty=empty, damaged=damaged))
     assert gateway.exit_status() == 1
-    assert gateway.termination_log.read_text().startswith(reason.format(empty=empty))
+    assert gateway.termination_log.read_text().startswith(reason.format(empty=empty, damaged=damaged))
 
 
 def test_a_port_in_use_ends_the_process_with_the_reason(start_gateway: StartGateway) -> None:
@@ -100,11 +104,12 @@ class _Hub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        self.asked.append(path.rpartition("/")[2])
-        content = self._api(path) if path.startswith("/api/") else (self.folder / self.asked[-1]).read_bytes()
+        name = path.rpartition("/")[2]
+        self.asked.append(name)
+        content = self._api(path) if path.startswith("/api/") else (self.folder / name).read_bytes()
         self.send_response(200)
         self.send_header("content-length", str(len(content)))
-        self.send_header("etag", f'"{self.asked[-1]}"')
+        self.send_header("etag", f'"{name}"')
         self.send_header("x-repo-commit", "0" * 40)
         self.end_headers()
         if self.command == "GET":

@@ -18,10 +18,14 @@ class TokenizerNotFoundError(ValueError):
     """The model's files hold no tokenizer; the message says which file is missing."""
 
 
+class DamagedTokenizerError(ValueError):
+    """The tokenizer's file cannot be read."""
+
+
 def load_text(path: Path) -> ModelText:
     """Read `path`, a `.gguf` file or a folder with `tokenizer.json`.
 
-    Raises `TokenizerNotFoundError`, `ModelNotFound`, `ModelInvalid`, or a `ValueError` that names the unsupported part.
+    Raises `ModelNotFound`, `ModelInvalid`, or a `ValueError` that names what is missing, damaged or not supported.
     """
     return _from_folder(path) if path.is_dir() else _from_gguf(path)
 
@@ -41,12 +45,19 @@ def _from_folder(folder: Path) -> ModelText:
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise TokenizerNotFoundError(f"{file} does not exist: the model folder needs a fast tokenizer")
-    backend = tokenizers.Tokenizer.from_file(str(file))
+    backend = _read_tokenizer(file)
     settings = _json(folder / "tokenizer_config.json")
     source = _template_source(folder, settings)
     bos, eos = _token_text(settings.get("bos_token")), _token_text(settings.get("eos_token"))
     template = None if source is None else ChatTemplate(source, bos, eos)
     return ModelText(Tokenizer.of(backend, read_huggingface_config(folder)), template)
+
+
+def _read_tokenizer(file: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:
+        raise DamagedTokenizerError(f"{file}: {error}") from error
 
 
 def _template_source(folder: Path, settings: dict[str, Any]) -> str | None:

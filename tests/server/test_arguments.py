@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from distserve_proto.contract import ExitReason, Role
+from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure, report
 from distserve_worker.server.arguments import parse_arguments
-from distserve_worker.server.failures import TERMINATION_LOG, WorkerFailure, report
 from distserve_worker.server.pinning import thread_count
 from distserve_worker.server.quantities import parse_bytes
 

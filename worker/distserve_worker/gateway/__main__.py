@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 from distserve_proto.contract import ExitReason
+from distserve_worker.exiting import WorkerFailure, report
 from distserve_worker.gateway.serving import GatewayProcess
-from distserve_worker.gateway.settings import TERMINATION_LOG, parse_settings
+from distserve_worker.gateway.settings import parse_settings
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
-
-log = logging.getLogger("distserve_worker.gateway")
 
 
 def main() -> int:
@@ -30,11 +29,7 @@ def main() -> int:
 
 
 def _failed(reason: ExitReason, error: Exception, termination_log: Path) -> int:
-    message = f"{reason}: {error}"
-    log.error("%s", message)
-    # outside of a container the default file does not exist and is not made
-    if termination_log != TERMINATION_LOG or termination_log.exists():
-        termination_log.write_text(message)
+    report(WorkerFailure(reason, str(error)), termination_log)
     return 1
 
 

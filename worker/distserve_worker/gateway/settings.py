@@ -1,17 +1,17 @@
 """Command line of the gateway."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from distserve_proto.addresses import parse_address
 from distserve_proto.contract import GATEWAY_HTTP_PORT
+from distserve_worker import flags
+from distserve_worker.exiting import TERMINATION_LOG
 
-TERMINATION_LOG: Final = Path("/dev/termination-log")
-
-T = TypeVar("T")
+_MILLISECONDS: Final = flags.number(0.0, 3_600_000.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,54 +67,30 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
 def _add_network_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod is reached on its own address
-    add("--port", type=_integer(0, 65535), default=GATEWAY_HTTP_PORT, help="0: any free port")
+    add("--port", type=flags.port, default=GATEWAY_HTTP_PORT, help="0: any free port")
     add("--termination-log", type=Path, default=TERMINATION_LOG, help="where the reason of a failure is left")
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="least level that is logged")
 
 
 def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--max-requests", type=_integer(1, 100_000), default=256, help="requests in flight; more get 429")
-    add("--max-body-bytes", type=_integer(1, 2**31), default=4 * 1024 * 1024, help="of a request")
+    add("--max-requests", type=flags.integer(1, 100_000), default=256, help="requests in flight; more get 429")
+    add("--max-body-bytes", type=flags.integer(1, 2**31), default=4 * 1024 * 1024, help="of a request")
     add(
         "--send-buffer-bytes",
-        type=_integer(2048, 2**31),
+        type=flags.integer(2048, 2**31),
         default=65536,
         help="that the kernel holds for a client",
     )
-    add("--header-timeout", dest="header_seconds", type=_seconds, default=10.0, help="seconds for a request's head")
-    add("--body-timeout", dest="body_seconds", type=_seconds, default=30.0, help="seconds for a request's body")
-    add("--write-timeout", dest="write_seconds", type=_seconds, default=30.0, help="seconds a client may not read")
-    add("--drain-seconds", type=_seconds, default=25.0, help="time to finish streams after SIGTERM")
-    add("--deadline-base-seconds", type=_seconds, default=60.0, help="time of each leg of a request")
-    add("--deadline-milliseconds-per-token", type=_milliseconds, default=200.0, help="on top, per token to get through")
+    add(
+        "--header-timeout", dest="header_seconds", type=flags.seconds, default=10.0, help="seconds for a request's head"
+    )
+    add("--body-timeout", dest="body_seconds", type=flags.seconds, default=30.0, help="seconds for a request's body")
+    add("--write-timeout", dest="write_seconds", type=flags.seconds, default=30.0, help="seconds a client may not read")
+    add("--drain-seconds", type=flags.seconds, default=25.0, help="time to finish streams after SIGTERM")
+    add("--deadline-base-seconds", type=flags.seconds, default=60.0, help="time of each leg of a request")
+    add("--deadline-milliseconds-per-token", type=_MILLISECONDS, default=200.0, help="on top, per token to get through")
 
 
 def _address(text: str) -> str:
-    return _told(lambda value: str(parse_address(value)), text)
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    return lambda text: int(_told(lambda value: _in_range(int(value), low, high), text))
-
-
-def _seconds(text: str) -> float:
-    return _told(lambda value: _in_range(float(value), 0.1, 86_400.0), text)
-
-
-def _milliseconds(text: str) -> float:
-    return _told(lambda value: _in_range(float(value), 0.0, 3_600_000.0), text)
-
-
-def _in_range(value: float, low: float, high: float) -> float:
-    if not low <= value <= high:
-        raise ValueError(f"{value:g} is not in {low:g} to {high:g}")
-    return value
-
-
-def _told(parse: Callable[[str], T], text: str) -> T:
-    """Argparse shows the text of this error type only."""
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return flags.told(lambda value: str(parse_address(value)), text)

@@ -6,8 +6,8 @@ import os
 import sys
 
 from distserve_proto.contract import ExitReason
+from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure, report
 from distserve_worker.server.arguments import parse_arguments
-from distserve_worker.server.failures import TERMINATION_LOG, WorkerFailure, report
 from distserve_worker.server.pinning import pin_libraries, thread_count
 from distserve_worker.server.running import run_worker
 

@@ -2,10 +2,10 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Never, TypeVar
+from typing import Final, Never
 
 from distserve_proto.addresses import format_address
 from distserve_proto.contract import (
@@ -16,11 +16,11 @@ from distserve_proto.contract import (
     ExitReason,
     Role,
 )
-from distserve_worker.server.failures import TERMINATION_LOG, WorkerFailure
+from distserve_worker import flags
+from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure
 from distserve_worker.server.quantities import parse_bytes
 
-N = TypeVar("N", int, float)
-T = TypeVar("T")
+_POSITIVE: Final = flags.integer(1, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,54 +86,28 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="path or URI (file://, hf://) of the weights")
     add("--served-name", required=True, help="model name that clients use")
     add("--dtype", choices=("FP32", "BF16"), default="FP32", help="of weights and KV cache")
-    add("--max-model-length", type=_positive, help="prompt + output tokens of a request; default: what fits")
+    add("--max-model-length", type=_POSITIVE, help="prompt + output tokens of a request; default: what fits")
 
 
 def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--kv-cache-memory", dest="kv_cache_bytes", type=_bytes, default="1Gi", help="quantity")
-    add("--max-batch-tokens", type=_positive, default=512, help="new tokens of a prefill batch (L_m)")
-    add("--max-running", type=_positive, default=64, help="requests of a decode batch")
-    add("--max-waiting", type=_positive, default=256, help="requests that may queue")
-    add("--lease-seconds", type=_seconds, default=30.0, help="life of a parked KV cache nobody renews")
-    add("--drain-seconds", type=_seconds, default=30.0, help="time to finish running requests after SIGTERM")
+    add("--max-batch-tokens", type=_POSITIVE, default=512, help="new tokens of a prefill batch (L_m)")
+    add("--max-running", type=_POSITIVE, default=64, help="requests of a decode batch")
+    add("--max-waiting", type=_POSITIVE, default=256, help="requests that may queue")
+    add("--lease-seconds", type=flags.seconds, default=30.0, help="life of a parked KV cache nobody renews")
+    add("--drain-seconds", type=flags.seconds, default=30.0, help="time to finish running requests after SIGTERM")
 
 
 def _add_network_flags(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
     add = parser.add_argument
     add("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - pods are reached on their own address
     add("--advertise-host", default=environment.get(ENV_POD_IP), help="address that other pods connect to")
-    add("--grpc-port", type=_port, default=WORKER_GRPC_PORT, help="0: any free port")
-    add("--data-port", type=_port, default=WORKER_DATA_PORT, help="of the KV data; 0: any free port")
-    add("--http-port", type=_port, default=WORKER_HTTP_PORT, help="0: any free port")
+    add("--grpc-port", type=flags.port, default=WORKER_GRPC_PORT, help="0: any free port")
+    add("--data-port", type=flags.port, default=WORKER_DATA_PORT, help="of the KV data; 0: any free port")
+    add("--http-port", type=flags.port, default=WORKER_HTTP_PORT, help="0: any free port")
     add("--termination-log", type=Path, default=TERMINATION_LOG, help="where the reason of a failure is left")
 
 
 def _bytes(text: str) -> int:
-    return _told(parse_bytes, text)
-
-
-def _positive(text: str) -> int:
-    return _told(lambda value: _in_range(int(value), 1, 2**31 - 1), text)
-
-
-def _port(text: str) -> int:
-    return _told(lambda value: _in_range(int(value), 0, 65535), text)
-
-
-def _seconds(text: str) -> float:
-    return _told(lambda value: _in_range(float(value), 0.1, 86_400.0), text)
-
-
-def _in_range(value: N, low: N, high: N) -> N:
-    if not low <= value <= high:
-        raise ValueError(f"{value} is not in {low} to {high}")
-    return value
-
-
-def _told(parse: Callable[[str], T], text: str) -> T:
-    """Parse with the one error type whose text argparse shows."""
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return flags.told(parse_bytes, text)

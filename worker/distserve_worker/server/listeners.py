@@ -6,7 +6,7 @@ import grpc.aio
 
 from distserve_proto.addresses import format_address
 from distserve_proto.contract import ExitReason
-from distserve_worker.server.failures import WorkerFailure
+from distserve_worker.exiting import WorkerFailure
 from distserve_worker.transfer.listening import listen
 
 

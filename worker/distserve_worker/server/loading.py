@@ -6,8 +6,8 @@ from typing import Literal
 
 from distserve_proto.contract import ExitReason, Role
 from distserve_worker.engine.interface import Engine
+from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.arguments import WorkerConfig
-from distserve_worker.server.failures import WorkerFailure
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 from distserve_worker.weights.locating import locate

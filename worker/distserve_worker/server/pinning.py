@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from distserve_proto.contract import ENV_THREADS, ExitReason
-from distserve_worker.server.failures import WorkerFailure
+from distserve_worker.exiting import WorkerFailure
 
 _OPENMP: Final = "OMP_NUM_THREADS"
 

@@ -11,10 +11,10 @@ from typing import Final
 from distserve_proto import worker_pb2
 from distserve_proto.addresses import format_address
 from distserve_proto.contract import ExitReason
+from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.assembling import Worker
-from distserve_worker.server.failures import WorkerFailure
 from distserve_worker.server.health import HealthServer
 from distserve_worker.server.listeners import open_socket
 from distserve_worker.server.loading import load

@@ -1,4 +1,4 @@
-"""What ends a worker process before its time, and where the reason is left for Kubernetes."""
+"""What ends a worker or gateway process before its time, and where the reason is left for Kubernetes."""
 
 import logging
 from pathlib import Path

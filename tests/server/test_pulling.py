@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from distserve_testing.gateways import Gateway
+from distserve_testing.gateways import Gateway, GatewayStream, Leg
 from distserve_testing.peers import ScriptedPeer, scripted_peer
 from distserve_testing.workers import WorkerProcess
 
@@ -23,6 +23,16 @@ BLOCK_BYTES = 3 * 2 * 12 * 16 * 64 * 4
 async def peer(decode: WorkerProcess, gateway: Gateway) -> AsyncIterator[ScriptedPeer]:
     async with scripted_peer(await gateway.describe(decode.grpc)) as scripted:
         yield scripted
+
+
+async def decoding(gateway: Gateway, prefill: WorkerProcess, decode: WorkerProcess) -> tuple[GatewayStream, Leg]:
+    """A stream to the decode worker, and a request of it that decodes and so takes the room of the next ones."""
+    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
+    first = await prefills.submit(PROMPT)
+    await prefills.until_over(first)
+    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
+    await stream.until(lambda: bool(running.tokens))
+    return stream, running
 
 
 async def accepted(peer: ScriptedPeer) -> socket.socket:
@@ -138,11 +148,7 @@ async def test_a_lease_is_renewed_while_the_leg_waits_for_room(
     prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
     """B6: a lease of 0.3 s is kept alive; when it cannot be renewed any more the KV is lost at once."""
-    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
-    first = await prefills.submit(PROMPT)
-    await prefills.until_over(first)
-    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
-    await stream.until(lambda: bool(running.tokens))
+    stream, running = await decoding(gateway, prefill, decode)
     peer.lease_milliseconds = 300
     waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
     await peer.until(lambda: peer.renewals >= 4)
@@ -159,11 +165,7 @@ async def test_a_renewal_that_does_not_get_through_is_tried_again(
     prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
     """B6: only what the prefill worker itself says of the lease ends the leg."""
-    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
-    first = await prefills.submit(PROMPT)
-    await prefills.until_over(first)
-    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
-    await stream.until(lambda: bool(running.tokens))
+    stream, running = await decoding(gateway, prefill, decode)
     peer.lease_milliseconds = 10_000
     peer.renew_refusal = grpc.StatusCode.UNAVAILABLE
     waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
@@ -180,11 +182,7 @@ async def test_a_lease_that_cannot_be_renewed_until_its_end_is_out_of_reach(
     prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
     """B6."""
-    stream, prefills = gateway.attach(decode.grpc), gateway.attach(prefill.grpc)
-    first = await prefills.submit(PROMPT)
-    await prefills.until_over(first)
-    running = await stream.submit(PROMPT, first.tokens, kv=first.handle)
-    await stream.until(lambda: bool(running.tokens))
+    stream, running = await decoding(gateway, prefill, decode)
     peer.lease_milliseconds = 500
     peer.renew_refusal = grpc.StatusCode.UNAVAILABLE
     waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))

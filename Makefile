@@ -6,6 +6,8 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 PROTO := $(wildcard proto/distserve_proto/*.proto)
 STAMP := .venv/.installed
+# two folders of tests at a time; each waits for its processes most of the time
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install demo down test test-fast verify format proto constraints clean
 
@@ -25,10 +27,10 @@ down: $(STAMP)  ## stop what `make demo` started
 	@$(BIN)/distserve dev down
 
 test: $(STAMP)  ## all tests, the end-to-end ones included
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-fast: $(STAMP)  ## the tests that need no cluster
-	@$(BIN)/python -m pytest -m "not cluster"
+	@$(PYTEST) -m "not cluster"
 
 verify: $(STAMP)  ## lint, types, import contracts, generated files, schemas, samples
 	@scripts/verify

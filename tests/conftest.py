@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     import transformers
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of one folder share processes and clusters, so they stay in one process of `pytest -n`."""
+    root = Path(__file__).parent
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(root).parts[0]))
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct as a GGUF file (FP32 norms, Q4_1 and Q8_0 matrices), downloaded once into the cache."""

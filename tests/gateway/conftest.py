@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.models import write_tiny_llama
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair, WorkerProcess, started_pair
 
 from distserve_worker.text.loading import load_text
 from distserve_worker.text.tokenizer import ModelText
@@ -22,7 +22,6 @@ TEMPLATE = """\
 assistant:"""
 
 StartGateway = Callable[..., GatewayProcess]
-Pair = tuple[WorkerProcess, WorkerProcess]
 
 
 @pytest.fixture(scope="session")
@@ -58,20 +57,15 @@ def start_gateway(tiny_llama: Path, tmp_path: Path) -> Iterator[StartGateway]:
 @pytest.fixture(scope="session")
 def shared_pair(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A prefill and a decode worker for all tests that leave them empty."""
-    folder = tmp_path_factory.mktemp("pair")
-    prefill = WorkerProcess("prefill", tiny_llama, folder, **LIMITS)
-    decode = WorkerProcess("decode", tiny_llama, folder, **LIMITS)
-    yield prefill, decode
-    prefill.kill()
-    decode.kill()
+    with started_pair(tiny_llama, tmp_path_factory.mktemp("pair"), LIMITS, LIMITS) as pair:
+        yield pair
 
 
 @pytest.fixture
 def pair(shared_pair: Pair) -> Iterator[Pair]:
     """The shared workers, which every test has to leave empty."""
-    yield shared_pair
-    for worker in shared_pair:
-        worker.wait_until_empty()
+    with shared_pair.left_empty() as pair:
+        yield pair
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +73,7 @@ def shared_gateway(
     tiny_llama: Path, shared_pair: Pair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
     """A gateway with default flags in front of the shared workers."""
-    addresses = [worker.grpc for worker in shared_pair]
-    gateway = GatewayProcess(tiny_llama, addresses, tmp_path_factory.mktemp("gateway"))
+    gateway = GatewayProcess(tiny_llama, shared_pair.addresses, tmp_path_factory.mktemp("gateway"))
     yield gateway.wait_until_usable()
     gateway.kill()
 
@@ -95,18 +88,14 @@ def gateway(shared_gateway: GatewayProcess, pair: Pair) -> GatewayProcess:
 @pytest.fixture(scope="session")
 def shared_cramped_pair(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Workers with room for 2720 tokens (170 blocks of 16 tokens and 6 KiB), and one place in the prefill queue."""
-    folder = tmp_path_factory.mktemp("cramped-pair")
     limits = {"max_model_length": 2048, "kv_cache_memory": "1020Ki"}
-    prefill = WorkerProcess("prefill", tiny_llama, folder, **limits, max_waiting=1)
-    decode = WorkerProcess("decode", tiny_llama, folder, **limits)
-    yield prefill, decode
-    prefill.kill()
-    decode.kill()
+    folder = tmp_path_factory.mktemp("cramped-pair")
+    with started_pair(tiny_llama, folder, limits | {"max_waiting": 1}, limits) as pair:
+        yield pair
 
 
 @pytest.fixture
 def cramped_pair(shared_cramped_pair: Pair) -> Iterator[Pair]:
     """The cramped workers, which every test has to leave empty."""
-    yield shared_cramped_pair
-    for worker in shared_cramped_pair:
-        worker.wait_until_empty()
+    with shared_cramped_pair.left_empty() as pair:
+        yield pair

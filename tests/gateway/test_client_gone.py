@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from distserve_testing.gateway_process import GatewayProcess
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair
 
-Pair = tuple[WorkerProcess, WorkerProcess]
 BODY = {"model": "test-model", "prompt": "hello", "max_tokens": 3000, "ignore_eos": True, "temperature": 0}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from distserve_testing.gateway_process import GatewayProcess
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -60,9 +60,7 @@ def test_streamed_and_whole_answers_are_the_same(gateway: GatewayProcess, path: 
 
 
 @ENDPOINTS
-def test_an_answer_reports_its_five_stages_and_its_transfer(
-    gateway: GatewayProcess, pair: tuple[WorkerProcess, WorkerProcess], path: str
-) -> None:
+def test_an_answer_reports_its_five_stages_and_its_transfer(gateway: GatewayProcess, pair: Pair, path: str) -> None:
     report = gateway.post(path, _body(path)).json()["distserve"]
     assert set(report["stages"]) == {"prefill_queue", "prefill", "transfer", "decode_queue", "decode"}
     assert all(seconds > 0 for seconds in report["stages"].values())
@@ -108,9 +106,7 @@ def test_a_stop_string_ends_a_decode_leg_with_all_its_stages(gateway: GatewayPro
 
 
 @ENDPOINTS
-def test_the_first_token_arrives_while_the_rest_is_generated(
-    gateway: GatewayProcess, pair: tuple[WorkerProcess, WorkerProcess], path: str
-) -> None:
+def test_the_first_token_arrives_while_the_rest_is_generated(gateway: GatewayProcess, pair: Pair, path: str) -> None:
     """B10, and B5: the client leaves after the first text."""
     body = _body(path, stream=True, max_tokens=2000, ignore_eos=True)
     with httpx.stream("POST", gateway.url + path, json=body, timeout=60) as response:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.streaming import start_streams
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair
 
 StartGateway = Callable[..., GatewayProcess]
 BODY: dict[str, Any] = {
@@ -27,7 +27,7 @@ NOBODY = "127.0.0.1:1"
 
 
 async def test_a_terminated_gateway_finishes_its_streams_and_exits_with_success(
-    start_gateway: StartGateway, pair: tuple[WorkerProcess, WorkerProcess]
+    start_gateway: StartGateway, pair: Pair
 ) -> None:
     """B27."""
     gateway = start_gateway(*pair).wait_until_usable()
@@ -40,9 +40,7 @@ async def test_a_terminated_gateway_finishes_its_streams_and_exits_with_success(
         gateway.get("/healthz")
 
 
-async def test_streams_that_outlive_the_drain_end_with_a_typed_error(
-    start_gateway: StartGateway, pair: tuple[WorkerProcess, WorkerProcess]
-) -> None:
+async def test_streams_that_outlive_the_drain_end_with_a_typed_error(start_gateway: StartGateway, pair: Pair) -> None:
     """B3 and B27."""
     gateway = start_gateway(*pair, drain_seconds=1).wait_until_usable()
     async with httpx.AsyncClient(base_url=gateway.url) as client:
@@ -92,7 +90,7 @@ def test_a_port_in_use_ends_the_process_with_the_reason(start_gateway: StartGate
 def test_an_ipv6_address_is_announced_with_brackets(start_gateway: StartGateway) -> None:
     """B16."""
     gateway = start_gateway(NOBODY, host="::1")
-    assert gateway.address.startswith("[::1]:")
+    assert gateway.http.startswith("[::1]:")
     assert gateway.get("/healthz").status_code == 200
 
 

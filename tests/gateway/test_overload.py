@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.streaming import Stream, start_streams
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair
 
 StartGateway = Callable[..., GatewayProcess]
-Pair = tuple[WorkerProcess, WorkerProcess]
+
 BODY: dict[str, Any] = {"model": "test-model", "prompt": "hello", "ignore_eos": True, "stream": True}
 LONG = BODY | {"prompt": [5] * 1500, "max_tokens": 4, "stream": False}
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import pytest
 from distserve_testing.gateways import Gateway, opened_gateway
 from distserve_testing.models import write_tiny_llama
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair, WorkerProcess, started_pair
 
 # 18 KB of KV for each token: 400 tokens are more than socket buffers hold.
 WIDE: Final[dict[str, Any]] = {
@@ -48,30 +48,24 @@ def start_worker(wide_llama: Path, tmp_path: Path) -> Iterator[StartWorker]:
 
 
 @pytest.fixture(scope="session")
-def shared_pair(
-    wide_llama: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
+def shared_pair(wide_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A prefill and a decode worker for all tests that leave them empty."""
-    folder = tmp_path_factory.mktemp("pair")
-    prefill = WorkerProcess("prefill", wide_llama, folder, **LIMITS)
-    decode = WorkerProcess("decode", wide_llama, folder, **LIMITS)
-    yield prefill, decode
-    prefill.kill()
-    decode.kill()
+    with started_pair(wide_llama, tmp_path_factory.mktemp("pair"), LIMITS, LIMITS) as pair:
+        yield pair
 
 
 @pytest.fixture
-def prefill(shared_pair: tuple[WorkerProcess, WorkerProcess]) -> Iterator[WorkerProcess]:
+def prefill(shared_pair: Pair) -> Iterator[WorkerProcess]:
     """The shared prefill worker, which every test has to leave empty."""
-    yield shared_pair[0]
-    shared_pair[0].wait_until_empty()
+    yield shared_pair.prefill
+    shared_pair.prefill.wait_until_empty()
 
 
 @pytest.fixture
-def decode(shared_pair: tuple[WorkerProcess, WorkerProcess]) -> Iterator[WorkerProcess]:
+def decode(shared_pair: Pair) -> Iterator[WorkerProcess]:
     """The shared decode worker, which every test has to leave empty."""
-    yield shared_pair[1]
-    shared_pair[1].wait_until_empty()
+    yield shared_pair.decode
+    shared_pair.decode.wait_until_empty()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from distserve_testing.gateway_process import GatewayProcess
-from distserve_testing.workers import WorkerProcess
+from distserve_testing.workers import Pair
 
 PATIENCE = {"header-timeout": 0.5, "body-timeout": 0.5, "write-timeout": 0.5, "send-buffer-bytes": 2048}
 MEBIBYTE = 2**20
@@ -18,9 +18,7 @@ WAIT_SECONDS = 60
 
 
 @pytest.fixture
-def impatient(
-    start_gateway: Callable[..., GatewayProcess], pair: tuple[WorkerProcess, WorkerProcess]
-) -> GatewayProcess:
+def impatient(start_gateway: Callable[..., GatewayProcess], pair: Pair) -> GatewayProcess:
     """A gateway that waits half a second for its clients."""
     gateway: GatewayProcess = start_gateway(*pair, **PATIENCE)
     return gateway.wait_until_usable()
@@ -90,9 +88,7 @@ def test_a_body_that_does_not_end_is_refused(impatient: GatewayProcess) -> None:
         assert (status, body["error"]["code"]) == (408, "request_timeout")
 
 
-def test_a_client_that_stops_reading_is_cut_and_its_request_cancelled(
-    impatient: GatewayProcess, pair: tuple[WorkerProcess, WorkerProcess]
-) -> None:
+def test_a_client_that_stops_reading_is_cut_and_its_request_cancelled(impatient: GatewayProcess, pair: Pair) -> None:
     """B5: long before its answer is complete, and the workers hold nothing for it."""
     with _connection(impatient, receive_buffer_bytes=2048) as client:
         client.sendall(_completion(max_tokens=4000, ignore_eos=True, stream=True, temperature=0))

@@ -60,7 +60,7 @@ def test_a_real_gateway_without_workers_says_why_it_cannot_serve(smollm2_path: P
     nobody = [f"127.0.0.1:{free_port()}"]
     gateway = GatewayProcess(smollm2_path, nobody, tmp_path, host=address, port=GATEWAY_HTTP_PORT)
     try:
-        assert gateway.address == f"{address}:{GATEWAY_HTTP_PORT}"
+        assert gateway.http == f"{address}:{GATEWAY_HTTP_PORT}"
         answer = asyncio.run(ask(address, "test-model"))
         assert isinstance(answer, CannotServe)
         assert "0 prefill and 0 decode instances are ready" in answer.reason

@@ -45,7 +45,7 @@ class GatewayProcess:
         settings = self._settings
         listener = listen(settings.host, settings.port, settings.send_buffer_bytes)
         self._handle_signals()
-        print(json.dumps({"listening": address_of(listener)}), flush=True)
+        print(json.dumps({"http": address_of(listener)}), flush=True)
         try:
             await self._serve(listener)
         finally:

@@ -18,6 +18,7 @@ from distserve_proto.contract import Role
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 CPU = {"deviceType": "CPU", "coresPerDevice": 1, "maxDevices": 2}
+GPU = {"deviceType": "H200", "maxDevices": 2}
 SHAPE = {"type": "Manual", "prefill": {"replicas": 1}, "decode": {"replicas": 1}}
 MODEL = {"uri": "hf://a/b"}
 
@@ -25,7 +26,12 @@ MODEL = {"uri": "hf://a/b"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": {}}, "spec.model.uri: Required value"),
     ({"model": {"uri": "s3://x"}}, 'model.uri is "s3://x": write hf://organisation/name[@revision], pvc://claim/path'),
-    ({"model": {"uri": "pvc://m/../x"}}, "its path must not contain"),
+    ({"model": {"uri": "pvc://m/../x"}}, 'model.uri is "pvc://m/../x": no part of its path may be "." or ".."'),
+    ({"model": {"uri": "file:///data/."}}, 'model.uri is "file:///data/.": no part of its path may be "." or ".."'),
+    ({"model": {"uri": "pvc://m/./x"}}, "write the path without them"),
+    ({"model": {"uri": "pvc://m..n/x"}}, 'model.uri is "pvc://m..n/x": write'),
+    ({"model": {"uri": f"pvc://{'m' * 254}/x"}}, "the name of a claim has at most 253 characters"),
+    ({"model": {"uri": "file:///data/a\x01b"}}, "an absolute path of at least two parts"),
     ({"model": {"uri": "file:///x"}}, "an absolute path of at least two parts"),
     ({"model": MODEL | {"dtype": "INT4"}}, 'spec.model.dtype: Unsupported value: "INT4": supported values: "FP32"'),
     ({"model": MODEL | {"maxModelLength": 0}}, "spec.model.maxModelLength"),
@@ -37,8 +43,31 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"cluster": CPU | {"resourceName": "nvidia.com/gpu"}}, 'cluster.resourceName is "nvidia.com/gpu" but deviceType'),
     ({"cluster": CPU | {"memoryPerDevice": "much"}}, 'cluster.memoryPerDevice is "much": write a quantity'),
     ({"cluster": CPU | {"memoryPerDevice": "1Mi"}}, 'cluster.memoryPerDevice is "1Mi"'),
+    *(
+        (
+            {"cluster": CPU | {"memoryPerDevice": size}},
+            f'memoryPerDevice is "{size}": write a quantity of bytes from 64Mi',
+        )
+        for size in (
+            "100000000000000000n",
+            "100000000000000u",
+            "100000000000m",
+            "2Pi",
+            "1E",
+            "1e99",
+            "-3Gi",
+            "+3Gi",
+            "3.Gi",
+        )
+    ),
     ({"cluster": CPU | {"maxDevices": 0}}, "spec.cluster.maxDevices: Invalid value: 0"),
     ({"cluster": CPU | {"maxDevices": 1}}, "placement takes 2 devices"),
+    ({"cluster": GPU | {"resourceName": "a..b/gpu"}}, "spec.cluster.resourceName"),
+    ({"cluster": GPU | {"resourceName": f"example.com/{'g' * 64}"}}, "spec.cluster.resourceName"),
+    (
+        {"cluster": GPU | {"resourceName": "kubernetes.io/gpu"}},
+        'cluster.resourceName is "kubernetes.io/gpu": Kubernetes',
+    ),
     ({"placement": {"type": "Manual", "prefill": {}}}, "placement.decode is missing"),
     ({"placement": {"type": "Manual", "decode": {}}}, "placement.prefill is missing"),
     ({"placement": SHAPE | {"prefill": {"replicas": 5}}}, "placement takes 6 devices (tp * pp * replicas of prefill"),

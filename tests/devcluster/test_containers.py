@@ -12,6 +12,9 @@ from distserve_testing.clusters import Manifest, Namespace, make_pod, until
 
 from distserve_devcluster.cluster import ClusterSpec
 from distserve_devcluster.running import kill_container, status
+from distserve_operator.api.model import parse_model_uri
+from distserve_operator.manifests.model_files import model_files
+from distserve_operator.observed.problems import Problem, find_problem
 
 pytestmark = pytest.mark.cluster
 
@@ -261,6 +264,21 @@ def test_a_program_that_does_not_exist_is_a_start_error(namespace: Namespace) ->
     ended = namespace.container_status("missing")["state"]["terminated"]
     assert ended["reason"] == "StartError"
     assert "no-such-program" in ended["message"]
+
+
+def test_a_model_in_a_folder_that_is_missing_has_a_reason_with_its_path(namespace: Namespace) -> None:
+    """As the operator mounts a `file://` model, and as it reads the pod."""
+    files = model_files(parse_model_uri("file:///no/such/folder/model.gguf"))
+    container = {"name": "main", "image": "test/shell:dev", "args": ["sleep 1000"], "volumeMounts": files.mounts}
+    namespace.apply(make_pod("lost", container, volumes=files.volumes))
+
+    def problem() -> Problem | None:
+        found = find_problem(namespace.get("pod", "lost"))
+        return None if found is None or found.reason == "Starting" else found
+
+    found = until(problem, "the pod says why it cannot start")
+    assert found.reason in {"RunContainerError", "Crashed"}
+    assert "/no/such/folder" in found.message
 
 
 def test_gpus_are_handed_out_without_overlap_and_never_twice(namespace: Namespace) -> None:

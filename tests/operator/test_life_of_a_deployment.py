@@ -235,6 +235,8 @@ def test_a_pod_that_cannot_be_made_says_why(
     chat = deploy()
     refused = chat.wait_condition("PrefillReady", "False", "PodRefused")
     assert "exceeded quota: none" in refused["message"]
+    refused = chat.wait_condition("GatewayReady", "False", "PodRefused")
+    assert "exceeded quota: none" in refused["message"]
     rest.delete("resourcequotas", where, "none")
     chat.wait_names("chat-decode", "chat-prefill")
 

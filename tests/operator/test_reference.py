@@ -39,7 +39,7 @@ def test_every_condition_reason_and_event_is_listed() -> None:
     text = "\n".join(path.read_text() for pattern in SPOKEN for path in SOURCES.glob(pattern))
     spoken = set(re.findall(r'"([A-Z][a-zA-Z]+)"', text)) - OTHERS
     kubernetes = {"OOMKilled", "PodScheduled", "ServiceAccount", "ErrImagePull", "ImagePullBackOff"}
-    kubernetes |= {"InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+    kubernetes |= {"PodReadyToStartContainers", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
     unlisted = {reason for reason in spoken - kubernetes if f"`{reason}`" not in REFERENCE}
     assert not unlisted
     assert all(f"`{reason}`" in REFERENCE for reason in ExitReason)

@@ -27,6 +27,7 @@ def report(failure: WorkerFailure, termination_log: Path) -> None:
     if termination_log == TERMINATION_LOG and not termination_log.exists():
         return
     try:
-        termination_log.write_bytes(str(failure).encode()[:_MAX_MESSAGE_BYTES])
+        whole = str(failure).encode()[:_MAX_MESSAGE_BYTES].decode(errors="ignore")
+        termination_log.write_text(whole, encoding="utf-8")
     except OSError as error:
         log.warning("the termination log cannot be written: %s", error)

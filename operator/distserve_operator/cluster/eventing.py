@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _WAITING: Final = 256
 _REMEMBERED: Final = 1024
 _SILENCE_SECONDS: Final = 600.0
-_LONGEST_NOTE: Final = 1024
+_LONGEST_NOTE_BYTES: Final = 1024
 
 EventType = Literal["Normal", "Warning"]
 
@@ -70,7 +70,6 @@ class EventRecorder:
 
     def _event(self, resource: Mapping[str, Any], happening: Happening) -> dict[str, Any]:
         metadata, now = resource["metadata"], datetime.now(UTC)
-        note = happening.note
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -84,7 +83,7 @@ class EventRecorder:
             "type": happening.type,
             "reason": happening.reason,
             "action": happening.action,
-            "note": note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
+            "note": _cut(happening.note),
             "regarding": {
                 "apiVersion": resource["apiVersion"],
                 "kind": resource["kind"],
@@ -93,3 +92,12 @@ class EventRecorder:
                 "uid": metadata["uid"],
             },
         }
+
+
+def _cut(note: str) -> str:
+    """At most as many bytes as the API takes, no character of them cut in two."""
+    encoded = note.encode()
+    if len(encoded) <= _LONGEST_NOTE_BYTES:
+        return note
+    end = "…"
+    return encoded[: _LONGEST_NOTE_BYTES - len(end.encode())].decode(errors="ignore") + end

@@ -29,6 +29,6 @@ def read_fleet(cache: ObjectCache, key: Key, uid: str) -> Fleet:
         pods=tuple(parse_pod(body) for body in pods if is_controlled_by(body["metadata"], uid)),
         children=tuple(children),
         gateway=None if gateway is None else parse_gateway(gateway.body, gateway_pods),
-        gateway_problem=gateway_problem(gateway_pods),
+        gateway_problem=None if gateway is None else gateway_problem(gateway.body, gateway_pods),
         ready_gateway=ready_pod(gateway_pods),
     )

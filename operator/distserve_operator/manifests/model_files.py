@@ -26,7 +26,8 @@ def model_files(source: ModelSource) -> ModelFiles:
             volume = {"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
             return ModelFiles(f"{_MODELS}/{path}", [volume], [_read_only_mount()])
         case HostModel(folder, name):
-            volume = {"name": "models", "hostPath": {"path": folder, "type": "Directory"}}
+            # No `type`: the kubelet would wait for a missing folder for ever, and only an event would say so.
+            volume = {"name": "models", "hostPath": {"path": folder}}
             return ModelFiles(f"{_MODELS}/{name}", [volume], [_read_only_mount()])
         case HubModel(uri):
             return ModelFiles(

@@ -57,15 +57,28 @@ def ready_pod(pods: Iterable[Body]) -> GatewayPod | None:
     return None if youngest is None else GatewayPod(youngest["metadata"]["name"], youngest["status"]["podIP"])
 
 
-def gateway_problem(pods: Iterable[Body]) -> Problem | None:
-    """The worst problem of any of them."""
+def gateway_problem(deployment: Body, pods: Iterable[Body]) -> Problem | None:
+    """The worst problem of any pod, one that could not be made included."""
     problems = [(pod["metadata"]["name"], find_problem(pod)) for pod in pods]
     found = [
         Problem(problem.reason, f"{name}: {problem.message}", problem.permanent)
         for name, problem in problems
         if problem is not None
     ]
-    return max(found, key=lambda problem: problem.permanent, default=None)
+    refusal = _refusal(deployment)
+    return max([*refusal, *found], key=lambda problem: problem.permanent, default=None)
+
+
+def _refusal(deployment: Body) -> list[Problem]:
+    """The Deployment controller makes the pods, so it is the one who is refused, as by a quota or an admission hook."""
+    conditions = (deployment.get("status") or {}).get("conditions") or ()
+    return [
+        Problem(
+            "PodRefused", f"a pod of {deployment['metadata']['name']} cannot be made: {condition.get('message', '')}"
+        )
+        for condition in conditions
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True"
+    ]
 
 
 def _grandparent(pod: Body) -> str | None:

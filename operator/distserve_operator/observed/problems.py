@@ -12,7 +12,8 @@ _IMAGE_REASONS: Final = frozenset(
 )
 _CREATE_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _MISSING_CLAIM: Final = re.compile(r'persistentvolumeclaim "[^"]+" not found', re.IGNORECASE)
-_CAMEL_CASE: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+# An event takes no longer reason.
+_CAMEL_CASE: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")
 # A restart ends in the same way until somebody changes the spec, the model or the node.
 _PERMANENT: Final = frozenset(
     {
@@ -42,15 +43,26 @@ def find_problem(pod: Mapping[str, Any]) -> Problem | None:
     """The problem that the status of a pod tells of, if any."""
     status = pod.get("status") or {}
     problem = next((problem for check in _CHECKS if (problem := check(status)) is not None), None)
-    if problem is not None and problem.reason == ExitReason.MODEL_NOT_FOUND and _downloads(pod):
-        # Not found may mean that the hub was away; the next restart of the container asks it again.
-        return replace(problem, permanent=False)
-    return problem
+    if problem is None or problem.reason != ExitReason.MODEL_NOT_FOUND:
+        return problem
+    # On a hub, not found may mean that the hub was away; the next restart of the container asks it again.
+    return replace(problem, message=problem.message + _origin(pod), permanent=not _downloads(pod))
 
 
 def _downloads(pod: Mapping[str, Any]) -> bool:
     containers = pod.get("spec", {}).get("containers") or ()
     return any(text.startswith(_FROM_HUB) for container in containers for text in container.get("args") or ())
+
+
+def _origin(pod: Mapping[str, Any]) -> str:
+    """The program knows only the path inside its container; the user wrote another one."""
+    for volume in pod.get("spec", {}).get("volumes") or ():
+        match volume:
+            case {"hostPath": {"path": path}}:
+                return f" (from the folder {path} of the node)"
+            case {"persistentVolumeClaim": {"claimName": claim}}:
+                return f" (from the claim {claim})"
+    return ""
 
 
 def _failed(status: Status) -> Problem | None:
@@ -110,6 +122,14 @@ def _unscheduled(status: Status) -> Problem | None:
     return None
 
 
+def _setting_up(status: Status) -> Problem | None:
+    """Why a volume cannot be mounted is only in the kubelet's events."""
+    states = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
+    if states.get("PodScheduled") != "True" or states.get("PodReadyToStartContainers") != "False":
+        return None
+    return Problem("Starting", "its volumes and network are being made; if that lasts, `kubectl describe pod` says why")
+
+
 _CHECKS: Final[tuple[Callable[[Status], Problem | None], ...]] = (
     _failed,
     _exit_reason,
@@ -118,6 +138,7 @@ _CHECKS: Final[tuple[Callable[[Status], Problem | None], ...]] = (
     _out_of_memory,
     _crashed,
     _unscheduled,
+    _setting_up,
 )
 
 

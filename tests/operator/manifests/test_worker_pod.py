@@ -123,7 +123,7 @@ def test_probes_ask_over_http_and_the_drain_fits_the_grace_period(role: Role) ->
             "/models/a/b.gguf",
             {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
         ),
-        ("file:///data/m/b", "/models/b", {"name": "models", "hostPath": {"path": "/data/m", "type": "Directory"}}),
+        ("file:///data/m/b", "/models/b", {"name": "models", "hostPath": {"path": "/data/m"}}),
         ("hf://o/n@v1", "hf://o/n@v1", {"name": "cache", "emptyDir": {}}),
     ],
 )

@@ -5,6 +5,8 @@ from typing import Any
 from distserve_operator.observed.gateway import GatewayPod, gateway_problem, pods_of_gateway, ready_pod
 from distserve_operator.observed.problems import Problem
 
+DEPLOYMENT: dict[str, Any] = {"metadata": {"name": "chat-gateway"}}
+
 
 def pod(name: str, *, ready: bool = True, owner: str = "chat-gateway-7d9f", **metadata: Any) -> dict[str, Any]:
     owners = [{"kind": "ReplicaSet", "name": owner, "uid": "r", "controller": True}]
@@ -38,5 +40,23 @@ def test_the_worst_problem_of_the_pods_is_theirs() -> None:
         return pod(name) | {"status": {"phase": "Running", "containerStatuses": [container]}}
 
     pods = [ended("a", "EngineFailed: x"), ended("b", "ModelInvalid: no tensor"), pod("c")]
-    assert gateway_problem(pods) == Problem("ModelInvalid", "b: no tensor", permanent=True)
-    assert gateway_problem([pod("c")]) is None
+    assert gateway_problem(DEPLOYMENT, pods) == Problem("ModelInvalid", "b: no tensor", permanent=True)
+    assert gateway_problem(DEPLOYMENT, [pod("c")]) is None
+
+
+def test_a_pod_that_the_deployment_may_not_make_is_a_problem_too() -> None:
+    """Nobody but the Deployment controller is told of a quota or of an admission hook's refusal."""
+
+    def replica_failure(status: str) -> dict[str, Any]:
+        condition = {
+            "type": "ReplicaFailure",
+            "status": status,
+            "reason": "FailedCreate",
+            "message": "exceeded quota: q",
+        }
+        return DEPLOYMENT | {"status": {"conditions": [{"type": "Available", "status": "False"}, condition]}}
+
+    problem = Problem("PodRefused", "a pod of chat-gateway cannot be made: exceeded quota: q")
+    assert gateway_problem(replica_failure("True"), []) == problem
+    assert gateway_problem(replica_failure("True"), [pod("c")]) == problem
+    assert gateway_problem(replica_failure("False"), []) is None

@@ -26,6 +26,14 @@ def unscheduled(message: str) -> dict[str, Any]:
     return {"phase": "Pending", "conditions": [condition]}
 
 
+def setting_up(scheduled: str, sandbox: str) -> dict[str, Any]:
+    conditions = [
+        {"type": "PodReadyToStartContainers", "status": sandbox},
+        {"type": "PodScheduled", "status": scheduled},
+    ]
+    return {**waiting("ContainerCreating"), "phase": "Pending", "conditions": conditions}
+
+
 @pytest.mark.parametrize(
     ("status", "problem"),
     [
@@ -70,6 +78,18 @@ def unscheduled(message: str) -> dict[str, Any]:
             unscheduled('persistentvolumeclaim "models" not found'),
             Problem("VolumeClaimNotFound", 'persistentvolumeclaim "models" not found'),
         ),
+        (
+            setting_up("True", "False"),
+            Problem(
+                "Starting", "its volumes and network are being made; if that lasts, `kubectl describe pod` says why"
+            ),
+        ),
+        (setting_up("True", "True"), None),
+        (setting_up("False", "False"), None),
+        (
+            {"phase": "Failed", "reason": "A" * 129, "message": "no event takes this reason"},
+            Problem("PodFailed", "no event takes this reason"),
+        ),
         ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, Problem("Evicted", "low on memory")),
         ({"phase": "Failed", "reason": "not a reason"}, Problem("PodFailed", "the pod ended with phase Failed")),
     ],
@@ -84,6 +104,22 @@ def test_a_model_that_is_not_found_may_come_back_only_on_a_hub(uri: str, permane
     status = waiting("CrashLoopBackOff", restartCount=2, lastState=ended(f"ModelNotFound: {uri}: not there"))
     pod = {"spec": {"containers": [{"args": ["--role=prefill", f"--model={uri}"]}]}, "status": status}
     assert find_problem(pod) == Problem("ModelNotFound", f"{uri}: not there", permanent)
+
+
+@pytest.mark.parametrize(
+    ("volume", "origin"),
+    [
+        ({"hostPath": {"path": "/data/missing"}}, "the folder /data/missing of the node"),
+        ({"persistentVolumeClaim": {"claimName": "weights"}}, "the claim weights"),
+    ],
+)
+def test_a_model_that_is_not_found_is_named_as_the_user_wrote_it(volume: dict[str, Any], origin: str) -> None:
+    status = waiting("CrashLoopBackOff", restartCount=2, lastState=ended("ModelNotFound: /models/x: no such file"))
+    volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "models"} | volume]
+    found = find_problem(
+        {"spec": {"containers": [{"args": ["--model=/models/x"]}], "volumes": volumes}, "status": status}
+    )
+    assert found == Problem("ModelNotFound", f"/models/x: no such file (from {origin})", permanent=True)
 
 
 def test_every_exit_reason_is_permanent_or_not_on_purpose() -> None:

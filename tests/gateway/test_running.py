@@ -33,6 +33,7 @@ from distserve_proto.worker_pb2 import (
     FAILURE_CODE_TOO_LONG,
     PHASE_DECODE,
     PHASE_PREFILL,
+    Load,
     RequestEvent,
     Sampling,
     Submit,
@@ -53,14 +54,17 @@ PROMPT = (11, 12, 13)
 
 
 @asynccontextmanager
-async def deployed(*workers: ScriptedWorker, deadline_seconds: float = WAIT_SECONDS) -> AsyncIterator[Runner]:
+async def deployed(
+    *workers: ScriptedWorker, deadline_seconds: float = WAIT_SECONDS, milliseconds_per_token: float = 0
+) -> AsyncIterator[Runner]:
     """A runner attached to all workers."""
     async with listening(*workers):
         fleet = Fleet("m")
         fleet.tokenizer_digest = TOKENIZER_DIGEST
         fleet.update([Target(worker.address, worker.address) for worker in workers])
         await asyncio.to_thread(until, lambda: len(fleet.candidates()) == len(workers), "all workers are attached")
-        yield Runner(fleet, Deadlines(deadline_seconds, 0), Metrics(fleet.usable_pairs, fleet.ready))
+        deadlines = Deadlines(deadline_seconds, milliseconds_per_token)
+        yield Runner(fleet, deadlines, Metrics(fleet.usable_pairs, fleet.ready))
         await fleet.close()
 
 
@@ -300,6 +304,29 @@ async def test_a_silent_leg_ends_at_its_deadline_and_is_cancelled(answer: Answer
         await silent.until_cancelled("r.1")
     assert error.value.problem.status == 504
     assert silent.submits[0].deadline_milliseconds == 200
+
+
+@pytest.mark.parametrize(("max_tokens", "longest"), [(None, 1000), (40, 43)])
+async def test_a_request_has_time_for_all_that_it_may_come_to(
+    answer: Answer, max_tokens: int | None, longest: int
+) -> None:
+    """B9 and B15: without a limit all that the instance holds; so may the requests be that it waits for."""
+    first, second = prefill(prefills), decode(decodes(1))
+    first.load = Load(queued_tokens=7, parked=2)
+    second.load = Load(waiting=1, running=2)
+    async with deployed(first, second, milliseconds_per_token=10) as runner:
+        await runner.run(generation(max_tokens), answer)
+    base = WAIT_SECONDS * 1000
+    assert first.submits[0].deadline_milliseconds == base + 10 * (3 + 7 + 2 * 1000)
+    assert second.submits[0].deadline_milliseconds == base + 10 * (4 * 1000) + base + 10 * longest
+
+
+async def test_a_deadline_beyond_what_the_wire_can_say_is_the_longest_that_it_can(answer: Answer) -> None:
+    busy, _ = pair = prefill(finishes_at_once), decode()
+    busy.load = Load(queued_tokens=10**9)
+    async with deployed(*pair, milliseconds_per_token=10) as runner:
+        await runner.run(generation(max_tokens=1), answer)
+    assert busy.submits[0].deadline_milliseconds == 2**32 - 1
 
 
 async def test_cancelling_a_run_frees_both_workers(answer: Answer) -> None:

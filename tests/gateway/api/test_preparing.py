@@ -42,6 +42,13 @@ def test_top_k_is_all_tokens_or_at_most_all(smollm2_text: ModelText, top_k: int 
     assert _generation(smollm2_text, top_k=top_k).sampling.top_k == sent
 
 
+@pytest.mark.parametrize("field", ["temperature", "top_p"])
+@pytest.mark.parametrize("value", [5e-324, 1e-46, 0.1])
+def test_every_float_of_the_api_reaches_the_wire_as_it_is(smollm2_text: ModelText, field: str, value: float) -> None:
+    """A value that is rounded to 0 on the way would be refused by the worker."""
+    assert getattr(_generation(smollm2_text, **{field: value}).sampling, field) == value
+
+
 def test_load_tests_can_ask_for_an_exact_length(smollm2_text: ModelText) -> None:
     assert _generation(smollm2_text, ignore_eos=True).stop_token_ids == frozenset()
 

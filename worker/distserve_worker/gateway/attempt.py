@@ -55,7 +55,7 @@ class Attempt:
     async def _prefill(self, worker: Candidate) -> KvHandle | None:
         """The first new token and where its KV waits; no handle when that token was the last."""
         submit = self._submit()
-        seconds = self._deadlines.leg(len(submit.prompt) + len(submit.output) + worker.queued_tokens)
+        seconds = self._deadlines.prefill(len(submit.prompt) + len(submit.output), worker)
         self._answer.prefill_worker, self._answer.decode_worker = worker.instance, None
         self._legs.start(worker, submit, seconds)
         async with _within(seconds, worker):
@@ -78,7 +78,7 @@ class Attempt:
             if worker is None:
                 raise failure.after(avoid)
             try:
-                return await self._decode_on(worker, handle, need.tokens)
+                return await self._decode_on(worker, handle)
             except LegFailedError as error:
                 if not self._can_hand_on(error, prefill):
                     raise
@@ -93,11 +93,11 @@ class Attempt:
         holder_failed = prefill.incarnation in error.avoid and error.failure is not Failure.KV_UNREACHABLE
         return self._joined_at is None and error.failure is not Failure.KV_LOST and not holder_failed
 
-    async def _decode_on(self, worker: Candidate, handle: KvHandle, tokens: int) -> None:
+    async def _decode_on(self, worker: Candidate, handle: KvHandle) -> None:
         """Until the KV has been pulled, its lease is renewed and the bound grows with the requests ahead."""
         submit = self._submit()
         submit.kv.CopyFrom(handle)
-        waiting, running = self._deadlines.leg((worker.requests + 1) * tokens), self._deadlines.leg(tokens)
+        waiting, running = self._deadlines.place(worker), self._deadlines.decode(self._longest(worker))
         self._answer.decode_worker = worker.instance
         self._legs.start(worker, submit, waiting + running)
         async with _within(waiting, worker) as limit:
@@ -107,6 +107,11 @@ class Attempt:
                     self._join(event)
                     limit.reschedule(asyncio.get_running_loop().time() + running)
                 self._take(event)
+
+    def _longest(self, worker: Candidate) -> int:
+        """Tokens that the request can come to: without a limit of its own, those that the instance holds."""
+        limit = self._generation.max_tokens
+        return worker.max_tokens if limit is None else len(self._generation.prompt) + limit
 
     def _join(self, event: RequestEvent) -> None:
         self._legs.pulled()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection
 from functools import partial
+from typing import Final
 
 from distserve_proto.contract import Role
 from distserve_proto.worker_pb2 import RequestEvent, Submit
@@ -10,6 +11,8 @@ from distserve_worker.gateway.failures import failed, lost
 from distserve_worker.gateway.fleet import Fleet
 from distserve_worker.gateway.routing import Candidate
 from distserve_worker.gateway.workers.session import Leg, Lost, WorkerUnreachableError
+
+_LONGEST_MILLISECONDS: Final = 2**32 - 1  # that the wire can say: seven weeks
 
 
 class Legs:
@@ -24,7 +27,7 @@ class Legs:
 
     def start(self, worker: Candidate, submit: Submit, seconds: float) -> None:
         """Submit a leg that may take `seconds`. Raises `LegFailedError`."""
-        submit.deadline_milliseconds = int(seconds * 1000)
+        submit.deadline_milliseconds = min(int(seconds * 1000), _LONGEST_MILLISECONDS)
         try:
             leg = self._fleet.session(worker).submit(submit, partial(self._deliver, worker))
         except WorkerUnreachableError as error:

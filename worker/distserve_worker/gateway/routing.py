@@ -24,6 +24,7 @@ class Candidate:
     max_tokens: int  # prompt and output of one request together
     queued_tokens: int  # that a new prefill would wait for
     requests: int  # waiting and running
+    parked: int  # requests whose KV waits for a decode instance
     places: int | None  # for requests; None: not said
     used_blocks: float  # ratio of 0 to 1
     leaving: bool  # takes no new requests
@@ -34,7 +35,7 @@ class Candidate:
 class Need:
     """What a request needs of an instance."""
 
-    tokens: int  # prompt and output together
+    tokens: int  # prompt and output together, as far as they are known
     avoid: frozenset[str] = frozenset()  # incarnations that have failed it
 
 

@@ -33,7 +33,7 @@ class Runner:
         spent, number = 0, 0
         failure: LegFailedError | None = None
         while spent < MAX_ATTEMPTS:
-            need = Need(_tokens(generation, answer), avoid)
+            need = Need(len(generation.prompt) + _output(generation, answer), avoid)
             prefill = self.fleet.choose_prefill(need)
             if prefill is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
@@ -69,6 +69,6 @@ class Runner:
         self.metrics.retries.labels(failure.failure).inc()
 
 
-def _tokens(generation: Generation, answer: Answer) -> int:
-    """The most that an instance will have to hold; without a limit, what is there and one token more."""
-    return len(generation.prompt) + (generation.max_tokens or len(answer.tokens) + 1)
+def _output(generation: Generation, answer: Answer) -> int:
+    """Tokens that an instance must have room for; without a limit, what is there and one token more."""
+    return generation.max_tokens or len(answer.tokens) + 1

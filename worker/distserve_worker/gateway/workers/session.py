@@ -136,6 +136,7 @@ class Session:
             max_tokens=min(description.max_model_length, description.max_request_tokens),
             queued_tokens=load.queued_tokens + sum(leg.tokens for leg in unknown),
             requests=load.waiting + load.running + len(unknown),
+            parked=load.parked,
             places=description.max_waiting + description.max_running or None,
             used_blocks=1 - load.free_blocks / max(1, load.total_blocks),
             leaving=retired or load.draining,

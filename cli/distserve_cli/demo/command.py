@@ -26,7 +26,13 @@ READY_SECONDS = 300
 
 @click.command()
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which local cluster.")
-@click.option("--port", default=0, show_default="a free one, kept", help="Where the endpoint listens on 127.0.0.1.")
+@click.option(
+    "--port",
+    default=0,
+    show_default="a free one, kept",
+    type=click.IntRange(0, 65535),
+    help="Where the endpoint listens on 127.0.0.1.",
+)
 def demo(name: str, port: int) -> None:
     """Start a local cluster, install the chart, deploy SmolLM2, send one streamed request; leaves all running."""
     start = time.monotonic()

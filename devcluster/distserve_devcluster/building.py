@@ -16,6 +16,7 @@ from distserve_devcluster.cluster import Programs
 from distserve_devcluster.errors import DevClusterError, LoggedError
 from distserve_devcluster.locations import GO_SOURCES, programs_folder
 from distserve_devcluster.locking import exclusive
+from distserve_devcluster.pruning import hold, prune
 
 Say = Callable[[str], None]
 
@@ -85,24 +86,29 @@ def build_programs(say: Say) -> Programs:
 
 
 def build(product: Product, say: Say) -> Path:
-    """The folder with the product's programs; two processes that need it at once build it once."""
+    """The folder with the product's programs, kept as long as this process lives.
+
+    Two processes that need it at once build it once. The older builds that nobody uses are removed after a new one.
+    """
     if not (product.module / "go.mod").exists():
         raise DevClusterError(
             f"{product.title} is built from a checkout of the sources; {product.module} has no go.mod"
         )
     target = programs_folder() / product.version()
-    if target.exists():
+    if hold(target):
         return target
     with exclusive(programs_folder() / "build.lock", BUILD_TIMEOUT_SECONDS):
-        if not target.exists():
+        if not hold(target):
             _build_into(target, product, say)
+            hold(target)
+            prune(target.parent, product.programs[0])
     return target
 
 
 def _build_into(target: Path, product: Product, say: Say) -> None:
     check_go(product.module / "go.mod")
     for unfinished in target.parent.glob(".building-*"):
-        shutil.rmtree(unfinished)
+        shutil.rmtree(unfinished, ignore_errors=True)
     room = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
     try:
         log = target.parent / f"{target.name}.log"

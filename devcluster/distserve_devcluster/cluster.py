@@ -42,6 +42,11 @@ class Programs:
     kubectl: Path
     helm: Path
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders in the cache that hold them."""
+        return sorted({self.devcluster.parent, self.kubectl.parent, self.helm.parent})
+
 
 @dataclass(frozen=True, slots=True)
 class Component:

@@ -1,6 +1,7 @@
 """Where the local cluster's sources, programs, weights and state are on this machine."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from distserve_devcluster.errors import DevClusterError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GO_SOURCES = CHECKOUT / "devcluster"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 def cache_folder() -> Path:
@@ -27,7 +29,16 @@ def models_folder() -> Path:
 
 
 def default_state_folder(name: str) -> Path:
-    """`$DISTSERVE_STATE/NAME`, or `build/dev/NAME` in the checkout."""
+    """`$DISTSERVE_STATE/NAME`, or `build/dev/NAME` in the checkout.
+
+    Raises:
+        DevClusterError: the name might lead anywhere else.
+    """
+    if not _NAME.fullmatch(name):
+        raise DevClusterError(
+            f"the cluster name {name!r} (--name or DISTSERVE_DEV_NAME) cannot be used:"
+            " write at most 40 of a-z, 0-9 and -, the first and last of them no -, such as demo"
+        )
     base = os.environ.get("DISTSERVE_STATE")
     return (Path(base) if base else CHECKOUT / "build" / "dev").absolute() / name
 
@@ -70,23 +81,10 @@ class StateFolder:
 
     @property
     def change_lock(self) -> Path:
-        """Locked by whoever starts or stops the cluster."""
+        """Locked by whoever starts or stops the cluster; a folder with this file in it is a cluster's own."""
         return self.path / "change.lock"
 
     @property
     def spec(self) -> Path:
         """What the running cluster was asked to be."""
         return self.path / "spec.json"
-
-    def make(self) -> None:
-        """Create the folder.
-
-        Raises:
-            DevClusterError: it can't be written.
-        """
-        try:
-            self.logs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DevClusterError(
-                f"the state folder {self.path} can't be made: {error}; choose another with DISTSERVE_STATE"
-            ) from error

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distserve_devcluster.building import Say, build_programs
+from distserve_devcluster.claiming import claim, clear, is_claimed
 from distserve_devcluster.cluster import Cluster, ClusterSpec, Programs
 from distserve_devcluster.controlling import ask
 from distserve_devcluster.daemons import Daemon, spawn, start_time
@@ -23,7 +23,6 @@ from distserve_devcluster.locking import exclusive, is_held
 START_TIMEOUT_SECONDS = 180
 STOP_TIMEOUT_SECONDS = 30
 POLL_SECONDS = 0.1
-KEPT_BY_DOWN = ("logs", "lock", "change.lock")
 
 
 def quiet(_: str) -> None:
@@ -36,7 +35,7 @@ def up(spec: ClusterSpec, say: Say = quiet) -> Cluster:
     Raises:
         DevClusterError: it could not be built or started (nothing is left running then), or runs with other settings.
     """
-    spec.state.make()
+    claim(spec.state)
     # Outside the lock: a first build takes longer than others would wait for it.
     built = None if is_held(spec.state.owner_lock) else build_programs(say)
     with exclusive(spec.state.change_lock, START_TIMEOUT_SECONDS):
@@ -62,15 +61,13 @@ def status(state: StateFolder) -> Cluster | None:
 
 def down(state: StateFolder) -> bool:
     """End the cluster and remove its state, except its logs; False when none ran."""
-    if not state.path.exists():
+    if not is_claimed(state):
         return False
     with exclusive(state.change_lock, STOP_TIMEOUT_SECONDS):
         ran = is_held(state.owner_lock)
         if ran:
             _stop(state)
-        for path in state.path.iterdir():
-            if path.name not in KEPT_BY_DOWN:
-                _remove(path)
+        clear(state)
         return ran
 
 
@@ -148,7 +145,7 @@ def _start(spec: ClusterSpec, programs: Programs) -> Cluster:
     for log in spec.state.logs.glob("*.log"):
         log.unlink()
     process = spawn(
-        programs.devcluster, _arguments(spec), spec.state.supervisor_log, ends_with_us=spec.ends_with_starter
+        programs.devcluster, _arguments(spec, programs), spec.state.supervisor_log, ends_with_us=spec.ends_with_starter
     )
     try:
         return _wait_until_ready(spec.state, programs, process)
@@ -157,7 +154,7 @@ def _start(spec: ClusterSpec, programs: Programs) -> Cluster:
         raise
 
 
-def _arguments(spec: ClusterSpec) -> list[str]:
+def _arguments(spec: ClusterSpec, programs: Programs) -> list[str]:
     options = {
         "name": spec.name,
         "state": spec.state.path.absolute(),
@@ -167,7 +164,8 @@ def _arguments(spec: ClusterSpec) -> list[str]:
         "gpu-product": spec.gpu_product,
         "end-with-input": str(spec.ends_with_starter).lower(),
     }
-    return ["supervise", *(f"--{key}={value}" for key, value in options.items())]
+    held = [f"--hold={folder}" for folder in programs.folders]
+    return ["supervise", *(f"--{key}={value}" for key, value in options.items()), *held]
 
 
 def _wait_until_ready(state: StateFolder, programs: Programs, process: Daemon | None) -> Cluster:
@@ -203,10 +201,3 @@ def _wait_until_free(state: StateFolder, timeout_seconds: float) -> bool:
             return False
         time.sleep(POLL_SECONDS)
     return True
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

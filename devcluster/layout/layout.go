@@ -4,6 +4,7 @@ package layout
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 )
 
 // Addresses inside the cluster's own network namespace. They are constants because the namespace is ours alone.
@@ -23,6 +24,18 @@ const (
 // RecordFile is the file of a container's folder that names its pod.
 const RecordFile = "record.json"
 
+// ClaimFile is the file of a state folder that says that the folder is a cluster's own; LockFile is held by its supervisor.
+const (
+	ClaimFile = "change.lock"
+	LockFile  = "lock"
+)
+
+// ofOneRun has numbers where a killed process did not get to rename its temporary file.
+var ofOneRun = regexp.MustCompile(`^((spec\.json|kubeconfig)(\.[0-9]+)?|pki|etcd|run|node-[0-9]+)$`)
+
+// OfOneRun says whether an entry of the state folder belongs to one run of a cluster, so that the next one begins without it.
+func OfOneRun(name string) bool { return ofOneRun.MatchString(name) }
+
 // State is the folder that holds everything about one cluster.
 type State struct{ Dir string }
 
@@ -32,9 +45,6 @@ func (s State) path(parts ...string) string {
 
 // Spec is the file in which the supervisor hands the cluster's settings to the processes inside.
 func (s State) Spec() string { return s.path("spec.json") }
-
-// Lock is held by the one supervisor that owns the folder.
-func (s State) Lock() string { return s.path("lock") }
 
 // Kubeconfig is the administrator's kubeconfig for use on the host.
 func (s State) Kubeconfig() string { return s.path("kubeconfig") }

@@ -1,5 +1,6 @@
 """The local cluster's programs are built once per version of their sources."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def test_programs_are_built_once_and_found_again(tmp_path: Path) -> None:
     said.clear()
     assert build(product, said.append) == folder
     assert not said
+
+
+def test_old_versions_are_removed_after_a_new_one_is_built(tmp_path: Path) -> None:
+    product = module(tmp_path / "source", HELLO)
+    old = [programs_folder() / f"old{number}" for number in range(4)]
+    for number, folder in enumerate(old):
+        folder.mkdir(parents=True)
+        (folder / "hello").touch()
+        os.utime(folder, (number, number))
+    built = build(product, lambda _: None)
+    assert {path for path in programs_folder().iterdir() if path.is_dir()} == {built, *old[2:]}
 
 
 def test_a_changed_source_is_another_version(tmp_path: Path) -> None:

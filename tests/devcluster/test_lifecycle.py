@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from distserve_testing.clusters import Namespace, make_pod, processes_of, survivors, until
 
+from distserve_devcluster.claiming import claim
 from distserve_devcluster.cluster import Cluster, ClusterSpec
 from distserve_devcluster.errors import DevClusterError
 from distserve_devcluster.running import down, status, up
 
 pytestmark = pytest.mark.cluster
+
+KEPT = {"logs", "lock", "change.lock"}
 
 MakeSpec = Callable[[int], ClusterSpec]
 
@@ -111,10 +114,48 @@ sys.stdin.read()
     until(lambda: not survivors(processes), "every process of the cluster is gone")
 
 
+def test_a_cluster_holds_its_programs_and_touches_nothing_that_others_put_into_its_folder(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    spec = make_spec(0)
+    outside = tmp_path / "precious"
+    outside.mkdir()
+    (outside / "data").write_text("years of work")
+    claim(spec.state)
+    for name in ("etcd", "pki", "node-0", "lock-of-mine"):
+        (spec.state.path / name).symlink_to(outside)
+    (spec.state.path / "node-backup").mkdir()
+    cluster = up(spec)
+    try:
+        for folder in (cluster.kubectl.parent, cluster.helm.parent):
+            assert str(folder.stat().st_ino) in locks_of(supervisor_of(cluster))
+    finally:
+        down(spec.state)
+    assert {path.name for path in spec.state.path.iterdir()} == {*KEPT, "lock-of-mine", "node-backup"}
+    assert [path.name for path in outside.iterdir()] == ["data"]
+
+
+def locks_of(pid: int) -> set[str]:
+    """Inodes of the files on which the process has a shared lock."""
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return {fields[5].rpartition(":")[2] for fields in lines if fields[1:5] == ["FLOCK", "ADVISORY", "READ", str(pid)]}
+
+
+def test_a_supervisor_takes_no_folder_that_is_not_a_clusters(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    (tmp_path / "etcd" / "data").write_text("years of work")
+    program = cluster.kubectl.parent / "devcluster"
+    command = [str(program), "supervise", "--name=x", f"--state={tmp_path}", f"--models={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "is no cluster's folder: it has no file change.lock" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["etcd", "data"]
+
+
 def test_down_removes_the_state_and_keeps_the_logs(make_spec: MakeSpec) -> None:
     spec = make_spec(0)
     up(spec)
     down(spec.state)
     kept = {path.name for path in spec.state.path.iterdir()}
-    assert kept == {"logs", "lock", "change.lock"}
+    assert kept == KEPT
     assert (spec.state.logs / "kube-apiserver.log").exists()

@@ -17,6 +17,7 @@ LIMITS = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens
 TEMPLATE = """\
 {% for m in messages %}
 {% if m.content == "refuse me" %}{{ raise_exception("no, thank you") }}{% endif %}
+{% if m.content.startswith("repeat me") %}{{ raise_exception(m.content) }}{% endif %}
 {{ m.role }}: {{ m.content }}
 {% endfor %}
 assistant:"""

@@ -153,6 +153,35 @@ def test_every_error_has_openais_shape_and_our_request_id(
     assert len(response.headers["x-request-id"]) == 32
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "fields"),
+    [
+        ("GET", "/" + "x" * 20_000, {}, {}),
+        ("GET", "/v1/models/" + "x" * 20_000, {}, {}),
+        ("POST", CHAT, {"content-type": "x" * 20_000}, {}),
+        ("POST", CHAT, {"content-encoding": "x" * 20_000}, {}),
+        ("POST", CHAT, {}, {"model": "x" * 20_000}),
+        ("POST", CHAT, {}, {"messages": [{"role": "user", "content": "repeat me" + "x" * 20_000}]}),
+    ],
+)
+def test_an_error_repeats_little_of_what_the_client_sent(
+    gateway: GatewayProcess, method: str, path: str, headers: dict[str, str], fields: dict[str, Any]
+) -> None:
+    headers = {"content-type": "application/json", **headers}
+    body = json.dumps(_body(CHAT, **fields))
+    response = httpx.request(method, gateway.url + path, headers=headers, content=body, timeout=60)
+    assert 400 <= response.status_code < 500
+    assert "x" * 20 in response.json()["error"]["message"]
+    assert len(response.text) < 400
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "top_k", "seed"])
+def test_a_number_of_thousands_of_digits_is_refused(gateway: GatewayProcess, field: str) -> None:
+    """The longest that is JSON here, one digit short of what Python can write down."""
+    response = gateway.complete(**{field: 10**4299})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, field)
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 def test_bodies_that_are_no_json_by_their_type_are_refused(gateway: GatewayProcess, kind: str) -> None:
     response = httpx.post(gateway.url + COMPLETIONS, content=b"{}", headers={"content-type": kind}, timeout=60)

@@ -1,5 +1,7 @@
 """Tokens of text: ours must be transformers' own."""
 
+import sys
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -67,6 +69,26 @@ def test_a_text_that_is_far_too_long_is_refused_without_tokenizing_it(tokenizer:
     with pytest.raises(TextTooLongError) as error:
         tokenizer.encode(" " * 400_000, add_special_tokens=False, at_most=1000)
     assert 1000 < error.value.at_least <= len(tokenizer.encode(" " * 400_000, add_special_tokens=False))
+
+
+def test_other_threads_run_while_a_long_text_is_tokenized(tokenizer: Tokenizer) -> None:
+    """A gateway answers others meanwhile: here no thread runs unless the one that has the interpreter lets go of it."""
+    order: list[str] = []
+
+    def tokenize() -> None:
+        order.append("begins")
+        tokenizer.encode("1" * 4_000_000, add_special_tokens=False)
+        order.append("ends")
+
+    thread, interval = Thread(target=tokenize), sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        thread.start()
+        order.append("another runs")
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+    assert order == ["begins", "another runs", "ends"]
 
 
 @given(text=st.text() | st.sampled_from(TEXTS + DIGIT_RUNS))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from distserve_worker.gateway.api.fields import HARMLESS, MESSAGE_OFF, OFF
 from distserve_worker.gateway.api.reading import read_chat, read_completion
@@ -14,6 +15,8 @@ from distserve_worker.gateway.errors import ApiError, Problem
 
 USER = {"role": "user", "content": "hi"}
 CHAT: dict[str, Any] = {"model": "m", "messages": [USER]}
+TEXT = {"type": "text", "text": "hi"}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
 COMPLETION: dict[str, Any] = {"model": "m", "prompt": "hi"}
 
 
@@ -89,6 +92,15 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
         ({"suffix": "end"}, "suffix"),
         ({"audio": {}}, "audio"),
         ({"temprature": 1}, "temprature"),
+        ({"stream": True, "stream_options": {"foo": 1}}, "stream_options.foo"),
+        ({"stream": True, "stream_options": 1}, "stream_options"),
+        ({"messages": [USER | {"content": [TEXT | {"cache_control": {}}]}]}, "messages[0].content[0].cache_control"),
+        ({"messages": [USER | {"content": [TEXT, IMAGE]}]}, "messages[0].content[1].type"),
+        ({"messages": [USER | {"content": [TEXT, 1]}]}, "messages[0].content[1]"),
+        ({"max_tokens": 2**31}, "max_tokens"),
+        ({"max_completion_tokens": 2**31}, "max_completion_tokens"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"stop": "a" * 1025}, "stop[0]"),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_field(change: dict[str, Any], param: str | None) -> None:
@@ -162,12 +174,91 @@ def test_a_prompt_is_text_or_token_ids(prompt: Any, read: Any) -> None:
         ([-1], "prompt[0]"),
         ([1.5], "prompt[0]"),
         ([True], "prompt[0]"),
+        ([2**31], "prompt[0]"),
+        ([[1, "a"]], "prompt[1]"),
     ],
 )
 def test_any_other_prompt_is_refused(prompt: Any, param: str) -> None:
     with pytest.raises(ApiError) as error:
         read_completion(json.dumps(COMPLETION | {"prompt": prompt}).encode())
     assert error.value.problem.param == param
+
+
+def _many(item: str) -> str:
+    """As much of it as a body of 4 MiB has room for."""
+    return ",".join([item] * (4 * 2**20 // (len(item) + 1)))
+
+
+def _object_with_many_keys() -> str:
+    return ",".join(f'"k{key}":1' for key in range(300_000))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (f'"messages": [{_many("{}")}]', "messages"),
+        (f'"messages": [{{"role": "user", "content": [{_many("{}")}]}}]', "messages[0].content"),
+        (f'"messages": [{{"role": "user", "content": [{_many("1")}]}}]', "messages[0].content"),
+        (f'"messages": [{_many(json.dumps(USER | {"content": [1, 1]}))}]', "messages"),
+        (f'"messages": [{{"role": "user", "content": [{",".join(["{}"] * 1024)}]}}]', "messages[0].content[0].type"),
+        (
+            f'"messages": [{{"role": "user", "content": [{{"type": "text", {_object_with_many_keys()}}}]}}]',
+            "messages[0].content[0].k0",
+        ),
+        (
+            f'"messages": [{{"role": "user", "content": [{{"type": "odd", {_object_with_many_keys()}}}]}}]',
+            "messages[0].content[0].type",
+        ),
+        (f'"messages": [{{"role": "user", {_object_with_many_keys()}}}]', "messages[0].k0"),
+        (f'"messages": [], "stream_options": {{{_object_with_many_keys()}}}', "stream_options.k0"),
+        (f'"messages": [], "logit_bias": {{{_object_with_many_keys()}}}', "logit_bias"),
+        (_object_with_many_keys(), "k0"),
+        (f'"stop": [{_many("1")}], "messages": [{json.dumps(USER)}]', "stop[0]"),
+        (f'"stop": ["{"a" * 4_000_000}"], "messages": [{json.dumps(USER)}]', "stop[0]"),
+        (f'"prompt": [[{_many("true")}]]', "prompt[0]"),
+        (f'"prompt": [{_many("1.5")}]', "prompt[0]"),
+    ],
+)
+def test_a_body_that_is_wrong_in_a_million_places_is_refused_for_the_first(fields: str, param: str) -> None:
+    """Describing every fault would keep the gateway from all other requests for a minute."""
+    read = read_completion if "prompt" in fields else read_chat
+    with pytest.raises(ApiError) as error:
+        read(f'{{"model": "m", {fields}}}'.encode())
+    assert error.value.problem.param == param
+    faults = error.value.__cause__
+    assert faults is None or (isinstance(faults, ValidationError) and faults.error_count() < 10)
+
+
+def test_what_conversations_need_is_within_the_bounds() -> None:
+    parts = [TEXT] * 1024
+    body = read_chat(json.dumps(CHAT | {"messages": [USER] * 4095 + [USER | {"content": parts}]}).encode())
+    assert len(body.messages) == 4096
+
+
+LONG = "é" * 100_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {LONG: 1},
+        {"stream_options": {LONG: 1}},
+        {"messages": [USER | {LONG: 1}]},
+        {"messages": [USER | {"content": [TEXT | {LONG: 1}]}]},
+        {"messages": [USER | {"role": LONG}]},
+        {"messages": LONG},
+        {"stream": LONG},
+        {"stop": [LONG]},
+        {"temperature": LONG},
+        {"temperature": 10**4000},
+        {"max_tokens": 10**4299},
+        {"max_tokens": -(10**4299)},
+        {"top_k": 10**4299},
+        {"seed": 10**4299},
+    ],
+)
+def test_an_error_repeats_little_of_what_the_client_sent(change: dict[str, Any]) -> None:
+    assert len(json.dumps(_refused_chat(CHAT | change).body, ensure_ascii=False)) < 600
 
 
 VALUES = st.recursive(

@@ -1,7 +1,9 @@
 """What a client is told when a request cannot be answered, in the form of the OpenAI API."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+_SHOWN_CHARACTERS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class ApiError(Exception):
         self.problem = problem
 
 
+def shown(text: str) -> str:
+    """What a client sent, as far as it is worth repeating to it."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """The request itself is wrong; the same request will never succeed."""
     return ApiError(Problem(400, message, "invalid_request_error", param, code))
@@ -48,7 +55,7 @@ def unsupported(param: str, why: str = "is not supported") -> ApiError:
 
 def model_not_found(name: str) -> ApiError:
     """The model is not the one that this gateway serves."""
-    message = f"The model '{name}' does not exist"
+    message = f"The model '{shown(name)}' does not exist"
     return ApiError(Problem(404, message, "invalid_request_error", "model", "model_not_found"))
 
 

@@ -46,7 +46,9 @@ class Tokenizer:
             at_least = -(-len(text.encode()) // self.longest_token_bytes)
             if at_least > at_most:
                 raise TextTooLongError(at_least)
-        return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        # a batch of one, because only batches let other threads run meanwhile
+        [encoding] = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(encoding.ids)
 
     def detokenizer(self) -> Detokenizer:
         """A new incremental decoder for one output."""

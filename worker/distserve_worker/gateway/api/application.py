@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from distserve_worker.gateway.api.dialects import CHAT, COMPLETIONS
 from distserve_worker.gateway.api.generating import GenerationEndpoint, Service
 from distserve_worker.gateway.api.informing import Information
-from distserve_worker.gateway.errors import ApiError, Problem, internal
+from distserve_worker.gateway.errors import ApiError, Problem, internal, shown
 
 REQUEST_ID_HEADER = "x-request-id"
 
@@ -62,7 +62,7 @@ async def _api_error(_: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "the handler is registered for nothing else"
-    message = f"{error.detail}: {request.method} {request.url.path}"
+    message = f"{error.detail}: {shown(request.method)} {shown(request.url.path)}"
     code = "unknown_url" if error.status_code == 404 else None
     response = _response(Problem(error.status_code, message, "invalid_request_error", None, code))
     response.headers.update(error.headers or {})

@@ -2,14 +2,20 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+# Every list has a bound or ends at its first fault: checking a body must cost no more than parsing it.
+MAX_MESSAGES = 4096
+MAX_PARTS = 1024  # of one message
 MAX_STOP_STRINGS = 4
+MAX_STOP_CHARACTERS = 1024
+INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-StopString = Annotated[str, Field(min_length=1)]
-StopList = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)]
-TokenId = Annotated[int, Field(ge=0)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+StopList = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+TokenCount = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
 
 def _as_list(stop: object) -> object:
@@ -46,7 +52,7 @@ class Message(_Checked):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
     name: str | None = None
 
     def for_template(self) -> dict[str, str]:
@@ -61,10 +67,10 @@ class GenerationBody(_Checked):
     """What chat and completions have in common."""
 
     model: str
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: TokenCount | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1)  # not in OpenAI's API; 0 and -1: all tokens
+    top_k: int | None = Field(default=None, ge=-1, le=INT32_MAX)  # not in OpenAI's API; 0 and -1: all tokens
     seed: int | None = Field(default=None, ge=INT64_MIN, le=INT64_MAX)
     stop: Annotated[StopList | None, BeforeValidator(_as_list)] = None
     ignore_eos: bool | None = None  # not in OpenAI's API; for load tests that need an exact output length
@@ -89,8 +95,8 @@ class GenerationBody(_Checked):
 class ChatBody(GenerationBody):
     """Body of `POST /v1/chat/completions`."""
 
-    messages: Annotated[list[Message], FailFast(), Field(min_length=1)]
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    max_completion_tokens: TokenCount | None = None
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
@@ -112,4 +118,4 @@ class ChatBody(GenerationBody):
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`: one prompt, as text or as token ids."""
 
-    prompt: str | list[TokenId]
+    prompt: str | Annotated[list[TokenId], Field(fail_fast=True)]

@@ -7,9 +7,9 @@ from typing import Any, Final, Generic, TypeVar
 from distserve_worker.gateway.answer import Finish
 from distserve_worker.gateway.api.bodies import ChatBody, CompletionBody, GenerationBody
 from distserve_worker.gateway.api.reading import read_chat, read_completion
-from distserve_worker.gateway.errors import invalid
+from distserve_worker.gateway.errors import invalid, shown
 from distserve_worker.text.chat_template import TemplateRefusedError
-from distserve_worker.text.tokenizer import ModelText
+from distserve_worker.text.tokenizer import ModelText, TextTooLongError
 
 Body = TypeVar("Body", bound=GenerationBody)
 Choice = dict[str, Any]
@@ -38,7 +38,7 @@ def _chat_tokens(body: ChatBody, text: ModelText, at_most: int) -> tuple[int, ..
     try:
         prompt = text.chat_template.render([message.for_template() for message in body.messages])
     except TemplateRefusedError as error:
-        message = f"'messages': the model's chat template refuses them: {error}"
+        message = f"'messages': the model's chat template refuses them: {shown(str(error))}"
         raise invalid(message, "messages", "invalid_value") from error
     # the template writes BOS itself where the model wants it
     return text.tokenizer.encode(prompt, add_special_tokens=False, at_most=at_most)
@@ -56,6 +56,8 @@ def _chat_message(text: str, finish: Finish) -> Choice:
 def _completion_tokens(body: CompletionBody, text: ModelText, at_most: int) -> tuple[int, ...]:
     if isinstance(body.prompt, str):
         return text.tokenizer.encode(body.prompt, add_special_tokens=True, at_most=at_most)
+    if len(body.prompt) > at_most:
+        raise TextTooLongError(len(body.prompt))
     size = text.tokenizer.vocabulary_size
     for index, token in enumerate(body.prompt):
         if token >= size:

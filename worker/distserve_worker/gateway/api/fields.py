@@ -6,7 +6,7 @@ A field that would change the answer is never ignored: it is refused unless its 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from distserve_worker.gateway.errors import invalid, unsupported
+from distserve_worker.gateway.errors import invalid, shown, unsupported
 
 HARMLESS: Final = frozenset(
     {
@@ -67,10 +67,11 @@ def taken(
 
 
 def _require_off(name: str, value: object, off: Mapping[str, tuple[Any, ...]], prefix: str) -> None:
+    param = f"{prefix}{shown(name)}"
     if name not in off:
-        raise invalid(f"Unrecognized request argument supplied: {prefix}{name}", f"{prefix}{name}", "unknown_parameter")
+        raise invalid(f"Unrecognized request argument supplied: {param}", param, "unknown_parameter")
     if value is not None and not any(_same(value, allowed) for allowed in off[name]):
-        raise unsupported(f"{prefix}{name}")
+        raise unsupported(param)
 
 
 def _same(value: object, allowed: object) -> bool:

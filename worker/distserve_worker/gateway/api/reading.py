@@ -6,47 +6,84 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from distserve_worker.gateway.api.bodies import BrokenRuleError, ChatBody, CompletionBody, GenerationBody, Message
+from distserve_worker.gateway.api.bodies import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    BrokenRuleError,
+    ChatBody,
+    CompletionBody,
+    GenerationBody,
+    Message,
+    StreamOptions,
+    TextPart,
+)
 from distserve_worker.gateway.api.fields import MESSAGE_OFF, OFF, taken
-from distserve_worker.gateway.errors import ApiError, invalid, unsupported
+from distserve_worker.gateway.errors import ApiError, invalid, shown, unsupported
 
 Body = TypeVar("Body", bound=GenerationBody)
 
-_NESTED = frozenset({"text", "type", "include_usage", "include_obfuscation"})
-_SHOWN_CHARACTERS = 40
+_STEPS = frozenset({*Message.model_fields, *TextPart.model_fields, *StreamOptions.model_fields})
+_SHOWN_BITS = 64  # of an integer; longer ones are not worth reading, and the longest cannot be written
 
 
 def read_chat(body: bytes) -> ChatBody:
     """Parse and check a chat body. Raises `ApiError` (400) naming the field."""
-    fields = taken(_object(body), ChatBody.model_fields, OFF)
+    fields = _fields(body, ChatBody)
     messages = fields.get("messages")
     if isinstance(messages, list):
-        fields["messages"] = [_message(message, index) for index, message in enumerate(messages)]
+        _check_count("messages", messages, MAX_MESSAGES)
+        fields["messages"] = [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
     return _validated(ChatBody, fields)
 
 
 def read_completion(body: bytes) -> CompletionBody:
     """Parse and check a completions body. Raises `ApiError` (400) naming the field."""
-    fields = taken(_object(body), CompletionBody.model_fields, OFF)
+    fields = _fields(body, CompletionBody)
     if "prompt" in fields:
         fields["prompt"] = _single_prompt(fields["prompt"])
     return _validated(CompletionBody, fields)
+
+
+def _fields(body: bytes, kind: type[GenerationBody]) -> dict[str, Any]:
+    fields = taken(_object(body), kind.model_fields, OFF)
+    options = fields.get("stream_options")
+    if isinstance(options, Mapping):
+        fields["stream_options"] = taken(options, StreamOptions.model_fields, {}, "stream_options.")
+    return fields
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
         parsed = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise invalid(f"The body is not valid JSON: {error}", code="invalid_json") from error
+        raise invalid(f"The body is not valid JSON: {shown(str(error))}", code="invalid_json") from error
     if not isinstance(parsed, dict):
         raise invalid("The body must be a JSON object", code="invalid_json")
     return parsed
 
 
-def _message(message: object, index: int) -> object:
+def _message(message: object, place: str) -> object:
     if not isinstance(message, Mapping):
         return message  # its type is refused together with all others
-    return taken(message, Message.model_fields, MESSAGE_OFF, f"messages[{index}].")
+    fields = taken(message, Message.model_fields, MESSAGE_OFF, f"{place}.")
+    content = fields.get("content")
+    if isinstance(content, list):
+        _check_count(f"{place}.content", content, MAX_PARTS)
+        fields["content"] = [_part(part, f"{place}.content[{index}].") for index, part in enumerate(content)]
+    return fields
+
+
+def _part(part: object, prefix: str) -> object:
+    if not isinstance(part, Mapping):
+        return part
+    if part.get("type") != "text":  # what belongs to another type is not what is wrong with it
+        return {name: value for name, value in part.items() if name in TextPart.model_fields}
+    return taken(part, TextPart.model_fields, {}, prefix)
+
+
+def _check_count(name: str, items: list[object], at_most: int) -> None:
+    if len(items) > at_most:
+        raise invalid(f"'{name}' holds {len(items)} items, at most {at_most} are taken", name, "invalid_value")
 
 
 def _single_prompt(prompt: object) -> object:
@@ -55,16 +92,7 @@ def _single_prompt(prompt: object) -> object:
         if len(prompt) > 1:
             raise unsupported("prompt", "holds several prompts; send one request for each")
         return prompt[0]
-    if isinstance(prompt, list):
-        _require_token_ids(prompt)
     return prompt
-
-
-def _require_token_ids(prompt: list[object]) -> None:
-    """Stops at the first wrong item, where pydantic would describe each of a million."""
-    for index, item in enumerate(prompt):
-        if type(item) is not int or item < 0:
-            raise invalid(f"'prompt[{index}]': token ids are integers from 0 on", f"prompt[{index}]", "invalid_value")
 
 
 def _validated(kind: type[Body], fields: dict[str, Any]) -> Body:
@@ -95,7 +123,7 @@ def _path(detail: ErrorDetails) -> list[str]:
 
 
 def _is_step(step: int | str) -> bool:
-    return isinstance(step, int) or step in Message.model_fields or step in _NESTED
+    return isinstance(step, int) or step in _STEPS
 
 
 def _reasons(details: list[ErrorDetails], chosen: ErrorDetails) -> str:
@@ -105,5 +133,8 @@ def _reasons(details: list[ErrorDetails], chosen: ErrorDetails) -> str:
 
 def _given(detail: ErrorDetails) -> str:
     value = detail["input"]
-    short = isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _SHOWN_CHARACTERS)
-    return f", got {value!r}" if short and detail["type"] != "missing" else ""
+    if detail["type"] == "missing" or not isinstance(value, bool | int | float | str):
+        return ""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return ", got a larger number" if value > 0 else ", got a smaller number"
+    return f", got {shown(value)!r}" if isinstance(value, str) else f", got {value!r}"

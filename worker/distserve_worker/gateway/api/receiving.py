@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope
 
-from distserve_worker.gateway.errors import ApiError, Problem
+from distserve_worker.gateway.errors import ApiError, Problem, shown
 
 
 class ClientGoneError(Exception):
@@ -60,10 +60,10 @@ def _check_headers(headers: Mapping[str, str], max_bytes: int) -> None:
         raise _too_large(max_bytes)
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise _unsupported_media(f"The content type must be application/json, got {kind!r}")
+        raise _unsupported_media(f"The content type must be application/json, got {shown(kind)!r}")
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
-        raise _unsupported_media(f"Bodies must not be compressed, got content-encoding {encoding!r}")
+        raise _unsupported_media(f"Bodies must not be compressed, got content-encoding {shown(encoding)!r}")
 
 
 def _too_large(max_bytes: int) -> ApiError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,32 @@ async def test_the_gateway_takes_no_more_requests_than_it_has_places(start_gatew
         await asyncio.gather(*running, return_exceptions=True)
     gateway.wait_for(requests_in_flight=0)
     assert gateway.complete().status_code == 200
+
+
+def test_bodies_of_all_requests_together_are_bounded(start_gateway: StartGateway, pair: Pair) -> None:
+    """Else clients could fill the gateway's memory without exceeding any other limit."""
+    gateway = start_gateway(*pair, max_body_bytes=60_000, max_bodies_bytes=100_000).wait_until_usable()
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n"
+    with socket.create_connection(gateway.host_and_port, timeout=60) as slow:
+        slow.sendall(head + b" " * 59_999)
+        gateway.wait_for(body_bytes=59_999)
+        refused = gateway.complete(prompt="a" * 50_000)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+        assert refused.headers["retry-after"] == "1"
+        assert gateway.complete(prompt="a").status_code == 200
+        gateway.wait_for(body_bytes=59_999)
+    gateway.wait_for(body_bytes=0, requests_in_flight=0)
+    assert gateway.complete(prompt="a " * 1000).status_code == 200
+
+
+async def test_a_body_counts_until_its_answer_is_complete(start_gateway: StartGateway, pair: Pair) -> None:
+    gateway = start_gateway(*pair, max_body_bytes=1000, max_bodies_bytes=1000).wait_until_usable()
+    async with httpx.AsyncClient(base_url=gateway.url) as client:
+        [running] = await start_streams(client, [BODY | {"metadata": "x" * 600}])
+        assert gateway.complete(metadata="x" * 600).status_code == 429
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    gateway.wait_for(body_bytes=0)
 
 
 async def test_full_queues_of_all_workers_are_told_to_the_client(

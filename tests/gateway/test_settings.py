@@ -25,6 +25,7 @@ def test_a_deployment_can_be_watched() -> None:
         (["--worker", "a"], "argument --worker: address 'a'"),
         (["--worker", "a:1", "--port", "70000"], "argument --port: 70000 is not in 0 to 65535"),
         (["--worker", "a:1", "--max-requests", "0"], "argument --max-requests: 0 is not in 1"),
+        (["--worker", "a:1", "--max-body-bytes", "64", "--max-bodies-bytes", "63"], "--max-bodies-bytes is smaller"),
         (["--worker", "a:1", "--write-timeout", "nan"], "argument --write-timeout: nan is not in"),
     ],
 )

@@ -20,6 +20,7 @@ class Metrics:
             "distserve_request", "Answered requests; 499: the client left.", ["endpoint", "code"], registry=registry
         )
         self.in_flight = Gauge("distserve_requests_in_flight", "Requests being generated.", registry=registry)
+        self.body_bytes = Gauge("distserve_body_bytes", "Bodies of those requests.", registry=registry)
         self.ttft = Histogram(
             "distserve_ttft_seconds", "From receipt to the first token.", registry=registry, buckets=LATENCY_BUCKETS
         )

@@ -98,7 +98,7 @@ class GatewayProcess:
         service = Service(
             model=settings.served_name,
             readiness=self._readiness,
-            admission=Admission(settings.max_requests, metrics.in_flight),
+            admission=Admission(settings.max_requests, settings.max_bodies_bytes, metrics),
             limits=BodyLimits(settings.max_body_bytes, settings.body_seconds),
             runner=Runner(self._fleet, deadlines, metrics),
         )

@@ -11,6 +11,7 @@ from distserve_proto.contract import GATEWAY_HTTP_PORT
 from distserve_worker import flags
 from distserve_worker.exiting import TERMINATION_LOG
 
+_BYTES: Final = flags.integer(1, 2**31)
 _MILLISECONDS: Final = flags.number(0.0, 3_600_000.0)
 
 
@@ -27,6 +28,7 @@ class Settings:
     port: int
     max_requests: int
     max_body_bytes: int
+    max_bodies_bytes: int
     send_buffer_bytes: int
     header_seconds: float
     body_seconds: float
@@ -52,6 +54,8 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
     found = parser.parse_args(arguments)
     if bool(found.workers) == bool(found.deployment):
         parser.error("give either --deployment or at least one --worker")
+    if found.max_bodies_bytes < found.max_body_bytes:
+        parser.error("--max-bodies-bytes is smaller than --max-body-bytes: no body of that size could ever be taken")
     return Settings(**vars(found))
 
 
@@ -75,7 +79,8 @@ def _add_network_flags(parser: argparse.ArgumentParser) -> None:
 def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--max-requests", type=flags.integer(1, 100_000), default=256, help="requests in flight; more get 429")
-    add("--max-body-bytes", type=flags.integer(1, 2**31), default=4 * 1024 * 1024, help="of a request")
+    add("--max-body-bytes", type=_BYTES, default=4 * 1024 * 1024, help="of a request")
+    add("--max-bodies-bytes", type=_BYTES, default=32 * 1024 * 1024, help="of all requests in flight; more get 429")
     add(
         "--send-buffer-bytes",
         type=flags.integer(2048, 2**31),

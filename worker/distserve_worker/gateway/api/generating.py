@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from distserve_worker.gateway import errors
-from distserve_worker.gateway.admission import Admission
+from distserve_worker.gateway.admission import Admission, Place
 from distserve_worker.gateway.answer import Answer
 from distserve_worker.gateway.api.bodies import GenerationBody
 from distserve_worker.gateway.api.dialects import Dialect
@@ -75,8 +75,8 @@ class GenerationEndpoint:
     async def _handle(self, scope: Scope, exchange: Exchange) -> int:
         """Answer or say what is wrong; returns the status, also of an error that comes after the first byte."""
         try:
-            with self._service.admission.place():
-                body = await read_body(scope, exchange.receive, self._service.limits)
+            with self._service.admission.place() as place:
+                body = await self._read(scope, exchange, place)
                 await unless_gone(exchange.receive, self._answer(body, exchange))
         except ApiError as error:
             problem = error.problem
@@ -92,9 +92,14 @@ class GenerationEndpoint:
         await _tell(exchange.reply, problem)
         return problem.status
 
-    async def _answer(self, raw: bytes, exchange: Exchange) -> None:
-        text = self._service.readiness.text
+    async def _read(self, scope: Scope, exchange: Exchange, place: Place) -> GenerationBody:
+        """The checked body; its bytes are let go here, before an answer that may take minutes."""
+        raw = await read_body(scope, exchange.receive, self._service.limits, place.grow)
         body: GenerationBody = self._dialect.read(raw)
+        return body
+
+    async def _answer(self, body: GenerationBody, exchange: Exchange) -> None:
+        text = self._service.readiness.text
         if body.model != self._service.model:
             raise errors.model_not_found(body.model)
         job = await self._prepare(body, text, exchange.request_id)

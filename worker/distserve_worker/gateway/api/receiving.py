@@ -1,7 +1,7 @@
 """Reads a request body: bounded in size and in time, and refused before it is read where its headers allow it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.types import Receive, Scope
@@ -21,8 +21,8 @@ class BodyLimits:
     seconds: float
 
 
-async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes:
-    """The whole body. Raises `ApiError` (408, 413, 415) or `ClientGoneError`.
+async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, grow: Callable[[int], None]) -> bytes:
+    """The whole body. Raises `ApiError` (408, 413, 415), what `grow` raises at too many bytes, or `ClientGoneError`.
 
     A body over the limit is never held: what still comes after the refusal is dropped as it arrives.
     """
@@ -31,9 +31,13 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes
     body = bytearray()
     try:
         async with asyncio.timeout(limits.seconds):
-            while await _receive_into(body, receive):
-                if len(body) > limits.max_bytes:
+            more = True
+            while more:
+                data, more = await _receive(receive)
+                if len(body) + len(data) > limits.max_bytes:
                     raise _too_large(limits.max_bytes)
+                grow(len(data))
+                body += data
     except TimeoutError:
         message = f"The body did not arrive within {limits.seconds:g} s"
         raise ApiError(Problem(408, message, "invalid_request_error", None, "request_timeout")) from None
@@ -46,12 +50,12 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-async def _receive_into(body: bytearray, receive: Receive) -> bool:
+async def _receive(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of a body, and whether there is more."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientGoneError
-    body += message.get("body", b"")
-    return bool(message.get("more_body", False))
+    return message.get("body", b""), bool(message.get("more_body", False))
 
 
 def _check_headers(headers: Mapping[str, str], max_bytes: int) -> None:

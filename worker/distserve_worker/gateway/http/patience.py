@@ -15,6 +15,8 @@ from distserve_worker.gateway.errors import invalid
 # Little is kept for a client that does not read; what the kernel keeps is bounded on the listening socket.
 WRITE_BUFFER_BYTES = 16 * 1024
 KEEP_ALIVE_PROBE_SECONDS = 15
+# What a client may send ahead of the answer to its request, such as further requests.
+AHEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,25 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take data of a request; a head that has begun must end in time."""
-        super().data_received(data)
+        if self.conn.their_state is h11.MUST_CLOSE:
+            self.conn.receive_data(data)  # it can be no request any more, and is no reason to end the one before it
+            self._bound_what_is_ahead()
+        else:
+            super().data_received(data)
         if self._answering:
             self._head.stop()
         elif not self.transport.is_closing():
             self._head.start()
+
+    def handle_events(self) -> None:
+        """Take requests, and read on while one is answered: else nobody would notice that its client leaves.
+
+        Uvicorn stops reading when more comes than the request that it answers.
+        """
+        super().handle_events()
+        if self._answering and not self.cycle.more_body:
+            self.flow.resume_reading()
+            self._bound_what_is_ahead()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is awaited any more."""
@@ -90,6 +106,10 @@ class PatientProtocol(H11Protocol):
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _bound_what_is_ahead(self) -> None:
+        if len(self.conn.trailing_data[0]) > AHEAD_BYTES:
+            self.transport.abort()
 
     def _await_room(self) -> None:
         if self.transport.get_write_buffer_size() > 0:

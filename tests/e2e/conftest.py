@@ -1,13 +1,18 @@
-"""One local cluster with the chart installed and SmolLM2 deployed, shared by all tests of this folder."""
+"""One cluster with the chart installed and SmolLM2 deployed, shared by all tests of this folder.
+
+It is a local one, unless DISTSERVE_E2E_KUBECONFIG names the kubeconfig of another: see docs/devcluster.md.
+"""
 
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from distserve_testing.clusters import Namespace
-from distserve_testing.deployed import Deployed, Victim
+from distserve_testing.deployed import Deployed, Reach, Victim
+from distserve_testing.other_clusters import OTHER_CLUSTER, other_cluster, other_kubeconfig
 
 from distserve_devcluster.cluster import Cluster, ClusterSpec
 from distserve_devcluster.running import down, up
@@ -19,14 +24,25 @@ SAMPLE = ROOT / "docs/samples/smollm2.yaml"
 
 @pytest.fixture(scope="session")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> ClusterSpec:
-    """A cluster of this test run only."""
+    """A local cluster of this test run only; who asks for it kills processes or stops components."""
+    if other_kubeconfig() is not None:
+        pytest.skip(f"kills or stops parts of the cluster: needs the local one, so a run without {OTHER_CLUSTER}")
     name = f"e2e-{os.getpid()}"
     return ClusterSpec(name=name, state_folder=tmp_path_factory.mktemp(name), ends_with_starter=True)
 
 
 @pytest.fixture(scope="session")
-def cluster(spec: ClusterSpec) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster, with the chart installed as the README says."""
+    kubeconfig = other_kubeconfig()
+    if kubeconfig is None:
+        yield from local_cluster(request.getfixturevalue("spec"))
+    else:
+        yield other_cluster(kubeconfig)
+
+
+def local_cluster(spec: ClusterSpec) -> Iterator[Cluster]:
+    """Started for this test run, and ended with it."""
     fetch_weights(print)
     try:
         cluster = up(spec, print)
@@ -40,12 +56,29 @@ def cluster(spec: ClusterSpec) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def smollm2(cluster: Cluster, spec: ClusterSpec) -> Deployed:
-    """The sample deployment."""
-    Namespace(cluster, "default").kubectl("apply", "-f", str(SAMPLE))
-    deployed = Deployed.reach(cluster, spec.state, "default", "smollm2")
-    deployed.wait_condition("Ready", "True")
-    return deployed
+def reach(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Reach]:
+    """Finds a deployment of the namespace `default` and makes its endpoint reachable from here."""
+    if other_kubeconfig() is None:
+        state = request.getfixturevalue("spec").state
+        yield lambda name: Deployed.publish(cluster, state, "default", name)
+        return
+    with ExitStack() as forwards:
+        yield lambda name: forwards.enter_context(Deployed.forward(cluster, "default", name))
+
+
+@pytest.fixture(scope="session")
+def smollm2(cluster: Cluster, reach: Reach) -> Iterator[Deployed]:
+    """The sample deployment; one that was there before stays."""
+    default = Namespace(cluster, "default")
+    found = default.try_kubectl("get", "distservedeployment", "smollm2").returncode == 0
+    default.kubectl("apply", "-f", str(SAMPLE))
+    try:
+        deployed = reach("smollm2")
+        deployed.wait_condition("Ready", "True")
+        yield deployed
+    finally:
+        if not found:
+            default.kubectl("delete", "--wait=false", "-f", str(SAMPLE))
 
 
 @pytest.fixture

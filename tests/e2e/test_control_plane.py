@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 from distserve_testing.clusters import Manifest, Namespace, until
-from distserve_testing.deployed import Deployed, sample
+from distserve_testing.deployed import Deployed, Reach, sample
 
 from distserve_devcluster.cluster import Cluster, ClusterSpec
 from distserve_devcluster.running import set_component
@@ -53,20 +53,20 @@ async def test_streams_go_on_while_the_api_server_is_away(deployed: Deployed, sp
         assert (await client.post("/v1/completions", json=body)).json()["choices"][0]["text"] == expected
 
 
-def test_an_unknown_model_file_is_named_in_a_condition(cluster: Cluster, spec: ClusterSpec) -> None:
+def test_an_unknown_model_file_is_named_in_a_condition(cluster: Cluster, reach: Reach) -> None:
     manifest = sample(SAMPLE, "lost", uri="pvc://models/no-such-file.gguf")
-    with applied(cluster, spec, manifest) as deployed:
+    with applied(cluster, reach, manifest) as deployed:
         for kind in ("PrefillReady", "DecodeReady"):
             found = deployed.wait_reason(kind, "ModelNotFound")
             assert "no-such-file.gguf" in found["message"]
         assert deployed.condition("Ready")["status"] == "False"
 
 
-def test_without_a_usable_pair_the_endpoint_says_why_it_cannot_serve(cluster: Cluster, spec: ClusterSpec) -> None:
+def test_without_a_usable_pair_the_endpoint_says_why_it_cannot_serve(cluster: Cluster, reach: Reach) -> None:
     """B1, B17: the gateway is there, lists no model and answers 503."""
     manifest = sample(SAMPLE, "huge")
     manifest["spec"]["cluster"]["memoryPerDevice"] = "1000Ti"
-    with applied(cluster, spec, manifest) as deployed:
+    with applied(cluster, reach, manifest) as deployed:
         deployed.wait_reason("PrefillReady", "Unschedulable")
         until(lambda: answers(deployed), "its gateway answers", 120)
         assert httpx.get(f"{deployed.base_url}/v1/models").json() == {"object": "list", "data": []}
@@ -79,12 +79,12 @@ def test_without_a_usable_pair_the_endpoint_says_why_it_cannot_serve(cluster: Cl
 
 
 @contextmanager
-def applied(cluster: Cluster, spec: ClusterSpec, manifest: Manifest) -> Iterator[Deployed]:
+def applied(cluster: Cluster, reach: Reach, manifest: Manifest) -> Iterator[Deployed]:
     """A deployment that is deleted again, with all that was made for it."""
     namespace, name = Namespace(cluster, "default"), str(manifest["metadata"]["name"])
     namespace.apply(manifest)
     try:
-        deployed = Deployed.reach(cluster, spec.state, "default", name)
+        deployed = reach(name)
         yield deployed
     finally:
         namespace.kubectl("delete", "distservedeployment", name)

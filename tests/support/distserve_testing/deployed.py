@@ -1,9 +1,11 @@
-"""A DistServeDeployment that runs on a local cluster: its pods, its endpoint, ways to break it, and its state after."""
+"""A DistServeDeployment that runs on a cluster: its pods, its endpoint, ways to break it, and its state after."""
 
 import re
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +50,38 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """One deployment in one namespace."""
+    """One deployment in one namespace; `state` is that of a local cluster, of which alone anything can be killed."""
 
     namespace: Namespace
-    state: StateFolder
+    state: StateFolder | None
     name: str
     base_url: str
 
     @classmethod
-    def reach(cls, cluster: Cluster, state: StateFolder, namespace: str, name: str) -> "Deployed":
-        """Publish the gateway's Service on 127.0.0.1."""
+    def publish(cls, cluster: Cluster, state: StateFolder, namespace: str, name: str) -> "Deployed":
+        """On a local cluster: publish the gateway's Service on 127.0.0.1."""
         port = publish(state, f"{namespace}/{name}", 0)
         return cls(Namespace(cluster, namespace), state, name, f"http://127.0.0.1:{port}")
+
+    @classmethod
+    @contextmanager
+    def forward(cls, cluster: Cluster, namespace: str, name: str) -> Iterator["Deployed"]:
+        """On any cluster: `kubectl port-forward` to the gateway's Service, which needs a ready pod behind it."""
+        where = Namespace(cluster, namespace)
+        waiting = cls(where, None, name, "")
+        gateway = until(lambda: waiting.pods("gateway"), f"the gateway of {name} is made", READY_SECONDS)[0]
+        where.wait_ready(gateway["metadata"]["name"], READY_SECONDS)
+        port = waiting.resource()["spec"]["gateway"]["port"]
+        command = [str(cluster.kubectl), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
+        command += ["port-forward", f"service/{name}", f":{port}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                found = re.match(r"Forwarding from 127\.0\.0\.1:(\d+)", process.stdout.readline())
+                assert found, f"kubectl port-forward service/{name} said why it failed"
+                yield replace(waiting, base_url=f"http://127.0.0.1:{found[1]}")
+            finally:
+                process.terminate()
 
     def resource(self) -> Manifest:
         """The DistServeDeployment as it is now."""
@@ -110,7 +132,8 @@ class Deployed:
         return str(pod["metadata"]["name"])
 
     def victim(self, role: str) -> "Victim":
-        """The role's one pod."""
+        """The role's one pod, on a local cluster."""
+        assert self.state is not None
         return Victim(self.namespace, self.state, self.only_pod(role))
 
     def worker_metric(self, pod: str, metric: str) -> float:
@@ -140,6 +163,9 @@ class Deployed:
                 return False
 
         until(listed, f"{self.name} lists its model", RESTART_SECONDS)
+
+
+Reach = Callable[[str], Deployed]
 
 
 def sample(path: Path, name: str, **model: Any) -> Manifest:

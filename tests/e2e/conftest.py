@@ -4,7 +4,6 @@ It is a local one, unless DISTSERVE_E2E_KUBECONFIG names the kubeconfig of anoth
 """
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +12,10 @@ import pytest
 from distserve_testing.clusters import Namespace
 from distserve_testing.deployed import Deployed, Reach, Victim
 from distserve_testing.other_clusters import OTHER_CLUSTER, other_cluster, other_kubeconfig
+from distserve_testing.readme import on_a_cluster, pushed_images, run_readme
 
 from distserve_devcluster.cluster import Cluster, ClusterSpec
+from distserve_devcluster.images import default_images
 from distserve_devcluster.running import down, up
 from distserve_devcluster.weights import fetch_weights
 
@@ -28,7 +29,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> ClusterSpec:
     if other_kubeconfig() is not None:
         pytest.skip(f"kills or stops parts of the cluster: needs the local one, so a run without {OTHER_CLUSTER}")
     name = f"e2e-{os.getpid()}"
-    return ClusterSpec(name=name, state_folder=tmp_path_factory.mktemp(name), ends_with_starter=True)
+    folder, images = tmp_path_factory.mktemp(name), pushed_images(default_images())
+    return ClusterSpec(name=name, state_folder=folder, ends_with_starter=True, images=images)
 
 
 @pytest.fixture(scope="session")
@@ -46,10 +48,7 @@ def local_cluster(spec: ClusterSpec) -> Iterator[Cluster]:
     fetch_weights(print)
     try:
         cluster = up(spec, print)
-        chart = ["upgrade", "--install", "distserve", str(ROOT / "helm/distserve")]
-        where = ["--namespace", "distserve-system", "--create-namespace", "--wait", "--timeout", "120s"]
-        command = [str(cluster.helm), "--kubeconfig", str(cluster.kubeconfig), *chart, *where]
-        subprocess.run(command, check=True, timeout=180, stdout=subprocess.DEVNULL)
+        run_readme(on_a_cluster()[0], cluster)
         yield cluster
     finally:
         down(spec.state)

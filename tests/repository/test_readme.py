@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from distserve_testing.readme import pushed_images
 
 from distserve_cli.__main__ import main
+from distserve_devcluster.images import default_images
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -47,4 +49,12 @@ def test_every_command_line_it_names_is_understood() -> None:
 
 def test_its_resource_is_the_sample() -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert yaml.safe_load(shown) == yaml.safe_load((ROOT / "docs/samples/smollm2.yaml").read_text())
+    assert yaml.safe_load(shown) == yaml.safe_load((ROOT / "docs/samples/smollm2-hub.yaml").read_text())
+
+
+def test_every_image_that_it_builds_is_a_target_and_is_pushed() -> None:
+    targets = re.findall(r"^FROM source AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    (loop,) = re.findall(r"^for target in (.*); do$", README, re.MULTILINE)
+    assert sorted(loop.split()) == sorted(targets)
+    images = pushed_images(default_images())
+    assert images == {f"registry.example.com/team/{name}": image for name, image in default_images().items()}

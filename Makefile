@@ -46,5 +46,8 @@ proto: $(STAMP)  ## regenerate the Python code of proto/
 constraints: $(STAMP)  ## resolve pyproject.toml anew into constraints.txt
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-find-links --upgrade --all-extras --no-header --no-annotate pyproject.toml -o constraints.txt
 
-clean: down  ## remove the environment and everything built in this clone
+clean: $(STAMP)  ## remove the environment and everything built in this clone; its clusters end first
+	@for state in build/dev/*/; do \
+	  [ ! -d "$$state" ] || DISTSERVE_STATE= $(BIN)/distserve dev down --name "$$(basename "$$state")"; \
+	done
 	@rm -rf .venv build

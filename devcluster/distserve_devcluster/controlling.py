@@ -31,7 +31,10 @@ def ask(state: StateFolder, action: Action, **fields: str | int) -> dict[str, An
     if not line:
         # It was ending; a shutdown may close the socket before it answers.
         return None
-    answer: dict[str, Any] = json.loads(line)
+    try:
+        answer: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise DevClusterError(f"the supervisor of {state.path} broke off its answer: {line[:80]!r}") from error
     if answer.get("error"):
         raise DevClusterError(answer["error"])
     return answer
@@ -41,8 +44,10 @@ def _connect(state: StateFolder) -> socket.socket | None:
     # The kernel allows about 100 bytes for a socket's path, so the folder is named through its descriptor.
     try:
         folder = os.open(state.sockets, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise DevClusterError(f"the cluster in {state.path} is another user's: {error}") from error
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(TIMEOUT_SECONDS)
     try:

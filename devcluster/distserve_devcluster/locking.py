@@ -17,10 +17,15 @@ def exclusive(path: Path, timeout_seconds: float) -> Iterator[None]:
     """Hold the lock file `path`.
 
     Raises:
-        DevClusterError: another process held it for all of `timeout_seconds`.
+        DevClusterError: another process held it for all of `timeout_seconds`, or it is another user's.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DevClusterError(
+            f"the lock file {path} can't be opened: {error}; is its folder another user's?"
+        ) from error
     try:
         _acquire(descriptor, path, timeout_seconds)
         yield

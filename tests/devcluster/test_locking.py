@@ -40,3 +40,11 @@ with exclusive(Path({str(path)!r}), 10):
         holder.kill()
         holder.wait()
         assert not is_held(path)
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path, tmp_path / "link"):
+        with pytest.raises(DevClusterError, match=rf"lock file {path} can't be opened"), exclusive(path, 0):
+            pass
+    assert not (tmp_path / "elsewhere").exists()

@@ -62,6 +62,20 @@ def test_an_unknown_model_file_is_named_in_a_condition(cluster: Cluster, reach: 
         assert deployed.condition("Ready")["status"] == "False"
 
 
+def test_a_folder_that_is_missing_on_the_node_is_named_in_a_condition(cluster: Cluster) -> None:
+    """Some container runtimes make it, so that the worker misses the file; others refuse the container."""
+    manifest = sample(SAMPLE, "lost-folder", uri="file:///tmp/no/such/folder/model.gguf")
+    namespace = Namespace(cluster, "default")
+    namespace.apply(manifest)
+    try:
+        deployed = Deployed(namespace, None, "lost-folder", "")
+        for kind in ("PrefillReady", "DecodeReady", "GatewayReady"):
+            found = deployed.wait_message(kind, "/tmp/no/such/folder")
+            assert found["reason"] in {"RunContainerError", "CreateContainerError", "Crashed", "ModelNotFound"}
+    finally:
+        namespace.kubectl("delete", "distservedeployment", "lost-folder")
+
+
 def test_without_a_usable_pair_the_endpoint_says_why_it_cannot_serve(cluster: Cluster, reach: Reach) -> None:
     """B1, B17: the gateway is there, lists no model and answers 503."""
     manifest = sample(SAMPLE, "huge")

@@ -117,6 +117,15 @@ class Deployed:
 
         return until(given, f"{kind} of {self.name} gives the reason {reason}", RESTART_SECONDS)
 
+    def wait_message(self, kind: str, text: str) -> Mapping[str, str]:
+        """The condition once its message holds this text."""
+
+        def told() -> Mapping[str, str] | None:
+            condition = self.condition(kind)
+            return condition if text in condition.get("message", "") else None
+
+        return until(told, f"{kind} of {self.name} mentions {text}", RESTART_SECONDS)
+
     def pods(self, role: str) -> list[Manifest]:
         """Pods of a role that are not being deleted."""
         wanted = {"distserve.io/deployment": self.name, "distserve.io/role": role}

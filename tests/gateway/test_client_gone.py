@@ -110,7 +110,7 @@ def test_while_prefill_is_queued(start_gateway: Callable[..., GatewayProcess], c
     """B5: one long prompt is parked until decode has room for it, so the next one waits for memory."""
     prefill, decode = cramped_pair
     gateway = start_gateway(prefill, decode).wait_until_usable()
-    long = {"prompt": [5] * 1500, "max_tokens": 500}
+    long: dict[str, Any] = {"prompt": [5] * 1500, "max_tokens": 500}
     with _request(gateway, max_tokens=2000):
         decode.wait_for(requests_running=1)
         with _request(gateway, **long):

@@ -1,17 +1,15 @@
 """Start, readiness, drain and end of the gateway process."""
 
 import asyncio
-import json
 import os
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 import pytest
 from distserve_testing.gateway_process import GatewayProcess
+from distserve_testing.hubs import REPOSITORY, played_hub
 from distserve_testing.streaming import start_streams
 from distserve_testing.workers import Pair
 
@@ -63,8 +61,10 @@ def test_a_gateway_without_workers_is_ready_and_alive(start_gateway: StartGatewa
     [
         ("/nothing/here", "ModelNotFound: /nothing/here: no such file or folder"),
         ("ftp://somewhere/m", "ModelNotFound: ftp://somewhere/m: the scheme ftp is not known"),
-        ("{empty}", "ModelInvalid: {empty}: {empty}/tokenizer.json does not exist"),
-        ("{damaged}", "ModelInvalid: {damaged}: {damaged}/tokenizer.json: "),
+        ("/" + "x" * 300, "ModelNotFound: /xxx"),
+        ("/proc/self/mem", "ModelNotFound: /proc/self/mem: [Errno 5] Input/output error"),
+        ("{empty}", "ModelInvalid: {empty}/tokenizer.json does not exist"),
+        ("{damaged}", "ModelInvalid: {damaged}: tokenizer.json: "),
     ],
 )
 def test_a_model_that_cannot_be_read_ends_the_process_with_the_reason(
@@ -94,51 +94,12 @@ def test_an_ipv6_address_is_announced_with_brackets(start_gateway: StartGateway)
     assert gateway.get("/healthz").status_code == 200
 
 
-class _Hub(BaseHTTPRequestHandler):
-    """A model hub with one repository, whose weights nobody may ask for."""
-
-    folder: ClassVar[Path]
-    asked: ClassVar[list[str]]
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        name = path.rpartition("/")[2]
-        self.asked.append(name)
-        content = self._api(path) if path.startswith("/api/") else (self.folder / name).read_bytes()
-        self.send_response(200)
-        self.send_header("content-length", str(len(content)))
-        self.send_header("etag", f'"{name}"')
-        self.send_header("x-repo-commit", "0" * 40)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def _api(self, path: str) -> bytes:
-        tree = [
-            {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
-            for file in self.folder.iterdir()
-        ]
-        files = [{"rfilename": file["path"]} for file in tree]
-        return json.dumps(tree if "/tree/" in path else {"id": "org/tiny", "sha": "0" * 40, "siblings": files}).encode()
-
-    def log_message(self, *_: object) -> None:
-        """The test's output says nothing about requests."""
-
-
 def test_a_gateway_downloads_no_weights(start_gateway: StartGateway, tiny_llama: Path, tmp_path: Path) -> None:
     """It needs the tokenizer and the configuration only, and runs in a small pod."""
-    _Hub.folder, _Hub.asked = tiny_llama, []
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as hub:
-        thread = Thread(target=hub.serve_forever)
-        thread.start()
-        try:
-            env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path)}
-            gateway = start_gateway(NOBODY, model="hf://org/tiny", env=env).wait_until_usable(pairs=0)
-        finally:
-            hub.shutdown()
-            thread.join()
+    with played_hub(tiny_llama) as hub:
+        hub.open.set()
+        env = os.environ | hub.environment(tmp_path)
+        gateway = start_gateway(NOBODY, model=REPOSITORY, env=env).wait_until_usable(pairs=0)
     assert gateway.get("/readyz").status_code == 200
-    assert {"tokenizer.json", "config.json", "chat_template.jinja"} <= set(_Hub.asked)
-    assert not any(name.endswith(".safetensors") for name in _Hub.asked)
+    assert {"tokenizer.json", "config.json", "chat_template.jinja"} <= set(hub.asked)
+    assert not any(name.endswith(".safetensors") for name in hub.asked)

@@ -3,11 +3,13 @@
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
+from distserve_testing.hubs import REPOSITORY, Hub, played_hub
 from distserve_testing.workers import WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
@@ -20,6 +22,11 @@ def reason(worker: WorkerProcess) -> str:
 
 def test_a_model_path_that_is_not_there_is_named(start_worker: StartWorker) -> None:
     assert reason(start_worker("prefill", "file:///no/such/model")).startswith("ModelNotFound: file:///no/such/model")
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 300, "/proc/self/mem"], ids=["too long", "unreadable"])
+def test_a_model_that_cannot_be_read_is_named(start_worker: StartWorker, path: str) -> None:
+    assert reason(start_worker("prefill", path)).startswith(f"ModelNotFound: {path}: [Errno ")
 
 
 def test_a_file_that_is_no_model_is_named(start_worker: StartWorker, tmp_path: Path) -> None:
@@ -43,6 +50,11 @@ def test_a_length_that_the_model_does_not_have_is_named(start_worker: StartWorke
     assert text.startswith("ConfigurationInvalid: max_model_length is 5000, the model has 4096 positions")
 
 
+def test_a_gpu_is_never_left_idle_by_computing_on_the_cpu(start_worker: StartWorker) -> None:
+    text = reason(start_worker("prefill", device="cuda"))
+    assert text == "ConfigurationInvalid: --device: this version computes on cpu only, a cuda device would stay idle"
+
+
 @pytest.mark.parametrize("name", ["grpc_port", "http_port"])
 def test_a_port_that_is_taken_is_named_by_its_flag(start_worker: StartWorker, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -50,39 +62,45 @@ def test_a_port_that_is_taken_is_named_by_its_flag(start_worker: StartWorker, na
     assert text.startswith(f"ConfigurationInvalid: --{name.replace('_', '-')}: cannot listen on 127.0.0.1")
 
 
-def test_probes_are_answered_while_the_model_loads(start_worker: StartWorker) -> None:
+@pytest.fixture
+def hub(wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Workers that load from it wait until it is opened."""
+    with played_hub(wide_llama) as hub:
+        for name, value in hub.environment(tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        yield hub
+
+
+def _http_of(worker: WorkerProcess) -> str:
+    """`host:port` of the only port that a worker has while it loads."""
+    process, until = psutil.Process(worker.process.pid), time.monotonic() + 60
+    while not (listening := [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]):
+        assert time.monotonic() < until, worker.log.read_text()
+        time.sleep(0.02)
+    [address] = listening
+    return f"{address.ip}:{address.port}"
+
+
+def test_probes_are_answered_while_the_model_loads(start_worker: StartWorker, hub: Hub) -> None:
     """B15: alive at once, routable only when requests are really served."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    worker = start_worker("prefill", http_port=port)
-    url = f"http://127.0.0.1:{port}"
-    seen: list[tuple[int, int, str]] = []
+    worker = start_worker("prefill", REPOSITORY)
+    http = _http_of(worker)
+    assert httpx.get(f"http://{http}/healthz").status_code == httpx.codes.OK
+    ready = httpx.get(f"http://{http}/readyz")
+    assert ready.status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert ready.text.startswith(f"loading {REPOSITORY} ")
+    hub.open.set()
     until = time.monotonic() + 60
-    while not seen or seen[-1][1] != httpx.codes.OK:
-        assert time.monotonic() < until, seen
-        try:
-            alive, ready = httpx.get(f"{url}/healthz"), httpx.get(f"{url}/readyz")
-        except httpx.ConnectError:
-            time.sleep(0.02)
-            continue
-        seen.append((alive.status_code, ready.status_code, ready.text))
-    assert {alive for alive, _, _ in seen} == {httpx.codes.OK}
-    assert seen[0][1] == httpx.codes.SERVICE_UNAVAILABLE
-    assert seen[0][2].startswith("loading ")
-    assert worker.port("http") == port
+    while httpx.get(f"http://{http}/readyz").status_code != httpx.codes.OK:
+        assert time.monotonic() < until, worker.log.read_text()
+        assert httpx.get(f"http://{http}/healthz").status_code == httpx.codes.OK
+        time.sleep(0.02)
+    assert worker.http == http
 
 
-def test_a_worker_that_loads_ends_on_sigterm(start_worker: StartWorker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    worker = start_worker("prefill", http_port=port)
-    until = time.monotonic() + 60
-    while True:
-        assert time.monotonic() < until
-        try:
-            httpx.get(f"http://127.0.0.1:{port}/healthz")
-            break
-        except httpx.ConnectError:
-            time.sleep(0.02)
+def test_a_worker_that_loads_ends_on_sigterm(start_worker: StartWorker, hub: Hub) -> None:
+    worker = start_worker("prefill", REPOSITORY)
+    assert httpx.get(f"http://{_http_of(worker)}/healthz").status_code == httpx.codes.OK
     worker.process.send_signal(signal.SIGTERM)
     assert worker.exit_status() == 0
+    assert not hub.open.is_set()

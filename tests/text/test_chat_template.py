@@ -39,6 +39,11 @@ def test_a_template_knows_the_models_ends_and_the_generation_prompt() -> None:
     assert _template(source).render([{"role": "user", "content": "a"}]) == "<s>a</s>>"
 
 
+def test_a_template_is_told_that_there_are_no_tools_and_no_documents() -> None:
+    """Many templates ask whether tools are none, which what is undefined is not."""
+    assert _template("{{ tools is none }} {{ documents is none }}").render([]) == "True True"
+
+
 def test_block_tags_leave_no_white_space() -> None:
     assert _template("a\n  {% if true %}\nb\n  {% endif %}\nc").render([]) == "a\nb\nc"
 

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 import tokenizers
+from distserve_testing.models import LLAMA_METADATA, write_gguf
 from tokenizers import AddedToken, decoders, models, normalizers
 
 from distserve_worker.text.gguf_vocabulary import UnsupportedVocabularyError, build_tokenizer
-from distserve_worker.text.loading import TokenizerNotFoundError, load_text
+from distserve_worker.text.loading import load_text
 from distserve_worker.text.pre_tokenizers import UnknownPreTokenizerError
 from distserve_worker.text.token_bytes import UnsupportedDecoderError, token_bytes
 from distserve_worker.text.tokenizer import ModelText
+from distserve_worker.weights.errors import ModelInvalid
 
 CONFIG = {
     "model_type": "llama",
@@ -96,7 +98,7 @@ def test_a_base_model_has_no_template(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_tokenizer_says_which_file_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerNotFoundError, match=r"tokenizer\.json does not exist"):
+    with pytest.raises(ModelInvalid, match=r"tokenizer\.json does not exist"):
         load_text(tmp_path)
 
 
@@ -130,3 +132,64 @@ def test_a_decoder_that_is_not_understood_is_named() -> None:
     backend.decoder = decoders.WordPiece()
     with pytest.raises(UnsupportedDecoderError, match="WordPiece"):
         token_bytes(backend)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"bos_token_id": 6}, "tokenizer.ggml.bos_token_id is 6, there are 6 tokens"),
+        ({"eos_token_id": 4_000_000_000, "add_eos_token": True}, "tokenizer.ggml.eos_token_id is 4000000000"),
+        ({"eos_token_id": "</s>"}, "tokenizer.ggml.eos_token_id is </s>"),
+        ({"token_type": [3] * 7}, "tokenizer.ggml.token_type is no array of 6 items"),
+        ({"token_type": 3}, "tokenizer.ggml.token_type is no array of 6 items"),
+        ({"merges": ["a unknown"]}, "tokenizer.ggml.merges: .*`unknown` out of vocabulary"),
+        ({"merges": [1, 2]}, "tokenizer.ggml.merges is no array of texts"),
+        ({"tokens": [1, 2, 3, 4, 5, 6]}, "tokenizer.ggml.tokens is no array of texts"),
+        ({"tokens": "abc"}, "tokenizer.ggml.tokens is no array of texts"),
+        ({"tokens": ["a:1", "</s>", "a", "b", "ab", "t"], "add_bos_token": True}, "Missing SpecialToken"),
+        ({"chat_template": 5}, "the chat template is no text but int"),
+        ({"chat_template": "{% for %}"}, "chat template, line 1"),
+        ({"chat_template": "{{ " + "(" * 3000 + ")" * 3000 + " }}"}, "RecursionError"),
+    ],
+)
+def test_damaged_metadata_is_told_with_the_file(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    changed = {f"tokenizer.ggml.{key}" if "chat" not in key else f"tokenizer.{key}": change[key] for key in change}
+    path = write_gguf(tmp_path / "damaged.gguf", {**LLAMA_METADATA, **METADATA, **changed})
+    with pytest.raises(ModelInvalid, match=f"damaged.gguf: .*{reason}"):
+        load_text(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("[]", "tokenizer_config.json: not a JSON object"),
+        ("{", "tokenizer_config.json: not JSON"),
+        ("[" * 100_000, "tokenizer_config.json: not JSON"),
+        ('{"bos_token": {}}', "tokenizer_config.json: bos_token has no text"),
+        ('{"eos_token": 5}', "tokenizer_config.json: eos_token has no text"),
+        ('{"chat_template": [{"name": "default"}]}', "an item of chat_template has no name or no template"),
+        ('{"chat_template": ["default"]}', "an item of chat_template has no name or no template"),
+        ('{"chat_template": [{"name": "default", "template": 5}]}', "the chat template is no text but int"),
+        ('{"chat_template": {}}', "the chat template is no text but dict"),
+    ],
+)
+def test_damaged_settings_are_told_with_the_folder(tmp_path: Path, settings: str, reason: str) -> None:
+    folder = _write_folder(tmp_path, _word_pieces())
+    (folder / "tokenizer_config.json").write_text(settings)
+    with pytest.raises(ModelInvalid, match=f"{tmp_path.name}: .*{reason}"):
+        load_text(folder)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}'])
+def test_a_damaged_tokenizer_file_is_told(tmp_path: Path, content: str) -> None:
+    folder = _write_folder(tmp_path, _word_pieces())
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(ModelInvalid, match=r"tokenizer\.json: "):
+        load_text(folder)
+
+
+def test_an_end_that_is_no_token_stops_nothing(tmp_path: Path) -> None:
+    """The wire has no place for it."""
+    folder = _write_folder(tmp_path, _word_pieces())
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"eos_token_id": [0, -1, 300, 2**40]}))
+    assert load_text(folder).tokenizer.stop_token_ids == frozenset({0})

@@ -56,6 +56,23 @@ def empty_hub() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/nothing/here", "no such file or folder"),
+        ("/" + "x" * 300, "File name too long"),
+        ("/nul\0byte", "null byte"),
+        ("/dev/null", "neither a file nor a folder"),
+        ("/dev/null/model", "Not a directory"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_path_that_cannot_be_a_model_is_named(scheme: str, path: str, reason: str) -> None:
+    uri = scheme + path
+    with pytest.raises(ModelNotFound, match=f"^{uri}: .*{reason}"):
+        locate(uri)
+
+
 def test_a_plain_path_is_taken_as_it_is(tmp_path: Path) -> None:
     assert locate(str(tmp_path)) == tmp_path
 

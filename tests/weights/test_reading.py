@@ -117,6 +117,11 @@ class TestGguf:
         with pytest.raises(ModelInvalid, match=r"no number under llama\.block_count"):
             _gguf(tmp_path, block_count="two")
 
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_a_value_that_is_no_number_is_refused(self, tmp_path: Path, value: float) -> None:
+        with pytest.raises(ModelInvalid, match=r"model\.gguf: a value of the metadata cannot be used"):
+            _gguf(tmp_path, block_count=value)
+
     def test_the_vocabulary_is_counted_when_its_size_is_not_stated(self, tmp_path: Path) -> None:
         metadata = {key: value for key, value in LLAMA_METADATA.items() if key != "llama.vocab_size"}
         tokens = {"tokenizer.ggml.tokens": ["a", "b", "c"]}
@@ -175,7 +180,7 @@ class TestHuggingFace:
         with pytest.raises(ModelInvalid, match=r"config\.json: a field has the wrong type"):
             _folder(tmp_path, hidden_size="wide")
 
-    @pytest.mark.parametrize("content", ["{", "[1]"])
+    @pytest.mark.parametrize("content", ["{", "[1]", "[" * 100_000])
     def test_broken_json_is_refused_by_name(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(ModelInvalid, match=r"config\.json: not (a )?JSON"):

@@ -21,6 +21,11 @@ class WorkerFailure(Exception):  # noqa: N818 - named after what the pod's condi
         self.reason = reason
 
 
+def described(error: BaseException) -> str:
+    """An error that nobody foresaw; `repr` would leave out the file of an OSError."""
+    return f"{type(error).__name__}: {error}"
+
+
 def report(failure: WorkerFailure, termination_log: Path) -> None:
     """Write `Reason: text` to the log and to the termination log."""
     log.error("%s", failure)

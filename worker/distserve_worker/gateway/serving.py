@@ -24,7 +24,7 @@ from distserve_worker.gateway.settings import Settings
 from distserve_worker.gateway.workers.attaching import Target
 from distserve_worker.text.loading import load_text
 from distserve_worker.text.tokenizer import ModelText
-from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.errors import ModelNotFound
 from distserve_worker.weights.locating import TEXT_FILES, locate
 from distserve_worker.weights.tokenizer_digest import tokenizer_digest
 
@@ -73,8 +73,8 @@ class GatewayProcess:
 
         try:
             text, self._fleet.tokenizer_digest = await asyncio.to_thread(read)
-        except ValueError as error:
-            raise ModelInvalid(f"{self._settings.model}: {error}") from error
+        except OSError as error:  # it is there, but cannot be read
+            raise ModelNotFound(f"{self._settings.model}: {error}") from error
         self._readiness.loaded(text)
         log.info("tokenizer of %s loaded", self._settings.model)
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from distserve_proto.contract import ExitReason
-from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure, report
+from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure, described, report
 from distserve_worker.server.arguments import parse_arguments
 from distserve_worker.server.pinning import pin_libraries, thread_count
 from distserve_worker.server.running import run_worker
@@ -30,7 +30,7 @@ def main() -> int:
         return 1
     except Exception as error:
         log.exception("the worker failed")
-        report(WorkerFailure(ExitReason.ENGINE_FAILED, repr(error)), termination_log)
+        report(WorkerFailure(ExitReason.ENGINE_FAILED, described(error)), termination_log)
         return 1
     return 0
 

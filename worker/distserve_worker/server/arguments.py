@@ -31,6 +31,7 @@ class WorkerConfig:
     model: str
     served_name: str
     dtype: str
+    device: str
     max_model_length: int | None
     kv_cache_bytes: int
     max_batch_tokens: int
@@ -86,6 +87,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="path or URI (file://, hf://) of the weights")
     add("--served-name", required=True, help="model name that clients use")
     add("--dtype", choices=("FP32", "BF16"), default="FP32", help="of weights and KV cache")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="what the pod was given to compute on")
     add("--max-model-length", type=_POSITIVE, help="prompt + output tokens of a request; default: what fits")
 
 

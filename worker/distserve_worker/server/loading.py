@@ -1,5 +1,7 @@
 """Builds the engine on its thread and puts a name on whatever goes wrong with that."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,16 +27,34 @@ class Loaded:
 
 def load(config: WorkerConfig, threads: int) -> Loaded:
     """Find the model, load it and set the KV memory aside. Raises `WorkerFailure`."""
-    try:
+    _check_device(config.device)
+    with _named(config.model):
         model = locate(config.model)
         digest = tokenizer_digest(model)  # first: a damaged file is found before torch is imported
-        pin_torch(threads)
+    pin_torch(threads)
+    with _named(config.model):
         engine = _engine(config, model)
-        return Loaded(engine, digest, _max_step_tokens(config, engine))
+    return Loaded(engine, digest, _max_step_tokens(config, engine))
+
+
+def _check_device(device: str) -> None:
+    """Transports reach the memory of the CPU only; to compute there unasked would waste a GPU in silence."""
+    if device != "cpu":
+        text = f"--device: this version computes on cpu only, a {device} device would stay idle"
+        raise WorkerFailure(ExitReason.CONFIGURATION_INVALID, text)
+
+
+@contextmanager
+def _named(uri: str) -> Iterator[None]:
+    """Put the reason on what is wrong with the model at `uri`."""
+    try:
+        yield
     except ModelNotFound as error:
         raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, str(error)) from error
     except ModelInvalid as error:
         raise WorkerFailure(ExitReason.MODEL_INVALID, str(error)) from error
+    except OSError as error:  # it is there, but cannot be read
+        raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, f"{uri}: {error}") from error
 
 
 def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:

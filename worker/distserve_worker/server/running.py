@@ -11,7 +11,7 @@ from typing import Final
 from distserve_proto import worker_pb2
 from distserve_proto.addresses import format_address
 from distserve_proto.contract import ExitReason
-from distserve_worker.exiting import WorkerFailure
+from distserve_worker.exiting import WorkerFailure, described
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.assembling import Worker
@@ -71,7 +71,7 @@ async def _loaded(engine: EngineThread, stop: asyncio.Event) -> Ready | None:
         raise
     except Exception as error:
         log.exception("the engine cannot be loaded")
-        raise WorkerFailure(ExitReason.ENGINE_FAILED, f"loading: {error!r}") from error
+        raise WorkerFailure(ExitReason.ENGINE_FAILED, f"loading: {described(error)}") from error
 
 
 def _announce(worker: Worker, config: WorkerConfig, http_port: int) -> None:
@@ -118,4 +118,4 @@ async def _drain(worker: Worker, engine: EngineThread, state: State, seconds: fl
 def _failure(engine: EngineThread) -> WorkerFailure | None:
     if not engine.failed.done():
         return None
-    return WorkerFailure(ExitReason.ENGINE_FAILED, repr(engine.failed.result()))
+    return WorkerFailure(ExitReason.ENGINE_FAILED, described(engine.failed.result()))

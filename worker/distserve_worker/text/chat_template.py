@@ -49,7 +49,10 @@ class ChatTemplate:
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The prompt up to where the assistant's answer begins. Raises `TemplateRefusedError`."""
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._tokens)
+            # as the reference does: templates ask whether tools are none, which what is undefined is not
+            return self._template.render(
+                messages=messages, tools=None, documents=None, add_generation_prompt=True, **self._tokens
+            )
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
             raise TemplateRefusedError(str(error)) from error
 

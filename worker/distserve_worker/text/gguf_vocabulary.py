@@ -19,17 +19,20 @@ class TokenType(IntEnum):
 
 
 class UnsupportedVocabularyError(ValueError):
-    """The metadata describes a tokenizer that is not byte-level BPE, or lacks a part of it."""
+    """The metadata describes a tokenizer that is not byte-level BPE, or lacks a part of it, or a part is damaged."""
 
 
 def build_tokenizer(metadata: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """The tokenizer of a GGUF file. Raises `UnsupportedVocabularyError` or `UnknownPreTokenizerError`."""
     _check_model(metadata)
     cut = pre_tokenization(str(metadata.get("tokenizer.ggml.pre", "missing")))
-    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
-    merges = [_pair(merge) for merge in metadata["tokenizer.ggml.merges"]]
+    tokens = _texts(metadata, "tokens")
+    merges = [_pair(merge) for merge in _texts(metadata, "merges")]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    model = models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut.ignore_merges)
+    try:
+        model = models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut.ignore_merges)
+    except Exception as error:  # the library has no type for it
+        raise UnsupportedVocabularyError(f"tokenizer.ggml.merges: {error}") from error
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = cut.build()
     tokenizer.decoder = decoders.ByteLevel()
@@ -41,7 +44,7 @@ def build_tokenizer(metadata: Mapping[str, Any]) -> tokenizers.Tokenizer:
 def token_text(metadata: Mapping[str, Any], key: str) -> str:
     """Text of the token that `tokenizer.ggml.<key>` names; empty when the file names none."""
     index = metadata.get(f"tokenizer.ggml.{key}")
-    return "" if index is None else str(metadata["tokenizer.ggml.tokens"][int(index)])
+    return "" if index is None else _token_at(metadata["tokenizer.ggml.tokens"], index, key)
 
 
 def _check_model(metadata: Mapping[str, Any]) -> None:
@@ -51,9 +54,22 @@ def _check_model(metadata: Mapping[str, Any]) -> None:
             f"tokenizer.ggml.model is {kind!r}; only 'gpt2' (byte-level BPE) is supported: "
             "use the model's Hugging Face folder with tokenizer.json instead"
         )
-    for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"):
-        if not metadata.get(key):
-            raise UnsupportedVocabularyError(f"the GGUF file has no {key}")
+
+
+def _texts(metadata: Mapping[str, Any], name: str) -> list[str]:
+    key = f"tokenizer.ggml.{name}"
+    texts = metadata.get(key)
+    if not texts:
+        raise UnsupportedVocabularyError(f"the GGUF file has no {key}")
+    if not (isinstance(texts, list) and isinstance(texts[0], str)):  # all items of an array have one type
+        raise UnsupportedVocabularyError(f"{key} is no array of texts")
+    return texts
+
+
+def _token_at(tokens: list[str], index: object, key: str) -> str:
+    if not (isinstance(index, int) and 0 <= index < len(tokens)):
+        raise UnsupportedVocabularyError(f"tokenizer.ggml.{key} is {index}, there are {len(tokens)} tokens")
+    return tokens[index]
 
 
 def _pair(merge: str) -> tuple[str, str]:
@@ -62,7 +78,9 @@ def _pair(merge: str) -> tuple[str, str]:
 
 
 def _add_whole_tokens(tokenizer: tokenizers.Tokenizer, metadata: Mapping[str, Any], tokens: list[str]) -> None:
-    kinds: list[int] = metadata.get("tokenizer.ggml.token_type", [])
+    kinds = metadata.get("tokenizer.ggml.token_type", [])
+    if not (isinstance(kinds, list) and len(kinds) in (0, len(tokens))):
+        raise UnsupportedVocabularyError(f"tokenizer.ggml.token_type is no array of {len(tokens)} items, one a token")
     control = [tokens[index] for index, kind in enumerate(kinds) if kind == TokenType.CONTROL]
     defined = [tokens[index] for index, kind in enumerate(kinds) if kind == TokenType.USER_DEFINED]
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in control])
@@ -83,4 +101,4 @@ def _ends(metadata: Mapping[str, Any], tokens: list[str]) -> Iterator[tuple[str,
     for end in ("bos", "eos"):
         index = metadata.get(f"tokenizer.ggml.{end}_token_id")
         if metadata.get(f"tokenizer.ggml.add_{end}_token", False) and index is not None:
-            yield end, (tokens[int(index)],)
+            yield end, (_token_at(tokens, index, f"{end}_token_id"),)

@@ -35,7 +35,9 @@ class Tokenizer:
         backend.no_padding()
         pieces = token_bytes(backend)
         longest = _longest_token_bytes(backend, pieces) if backend.normalizer is None else None
-        return cls(backend, pieces, longest, config.vocab, config.eos_token_ids)
+        # files use -1 and the like for a token that there is not
+        stops = frozenset(token for token in config.eos_token_ids if 0 <= token < config.vocab)
+        return cls(backend, pieces, longest, config.vocab, stops)
 
     def encode(self, text: str, *, add_special_tokens: bool, at_most: int | None = None) -> tuple[int, ...]:
         """Token ids of `text`; with special tokens the model's BOS or EOS is added where its tokenizer says so.

@@ -15,7 +15,10 @@ _F32: Final = 0
 
 def config_of_gguf(header: GgufHeader) -> ModelConfig:
     """The configuration that `header` states. Raises `ModelInvalid` naming the key that is missing."""
-    return checked(_Metadata(header).config(), str(header.path))
+    try:
+        return checked(_Metadata(header).config(), str(header.path))
+    except (TypeError, ValueError, OverflowError, IndexError, struct.error) as error:
+        raise ModelInvalid(f"{header.path}: a value of the metadata cannot be used ({error})") from error
 
 
 class _Metadata:
@@ -86,9 +89,8 @@ class _Metadata:
         if tensor.ggml_type != _F32:
             raise ModelInvalid(f"{self._header.path}: {ROPE_FACTORS} is not FP32")
         form = struct.Struct(f"<{tensor.shape[0]}f")
+        if tensor.offset + form.size > self._header.path.stat().st_size:
+            raise ModelInvalid(f"{self._header.path}: the file ends inside tensor {ROPE_FACTORS}")
         with self._header.path.open("rb") as file:
             file.seek(tensor.offset)
-            data = file.read(form.size)
-        if len(data) < form.size:
-            raise ModelInvalid(f"{self._header.path}: the file ends inside tensor {ROPE_FACTORS}")
-        return cast("tuple[float, ...]", form.unpack(data))
+            return cast("tuple[float, ...]", form.unpack(file.read(form.size)))

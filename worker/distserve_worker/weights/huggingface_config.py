@@ -67,7 +67,7 @@ def _eos(fields: dict[str, Any], generation: Path) -> frozenset[int]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelInvalid(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict):
         raise ModelInvalid(f"{path}: not a JSON object")

@@ -1,5 +1,6 @@
 """Finds a model's files on this machine from the URI that a user wrote, downloading them from a hub when needed."""
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -29,8 +30,13 @@ def locate(uri: str, files: Sequence[str] = ALL_FILES) -> Path:
 
 
 def _existing(path: Path, uri: str) -> Path:
-    if not path.exists():
-        raise ModelNotFound(f"{uri}: no such file or folder")
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = "no such file or folder" if isinstance(error, FileNotFoundError) else str(error)
+        raise ModelNotFound(f"{uri}: {reason}") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ModelNotFound(f"{uri}: neither a file nor a folder")
     return path
 
 

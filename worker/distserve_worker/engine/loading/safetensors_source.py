@@ -43,7 +43,7 @@ def _files(folder: Path) -> list[Path]:
     if index.is_file():
         try:
             shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelInvalid(f"{index}: no weight_map in it ({error})") from error
         paths = [folder / shard for shard in shards]
     else:
@@ -67,7 +67,7 @@ def _header(path: Path) -> Iterator[StoredTensor]:
                     start, end = entry["data_offsets"]
                     shape = tuple(entry["shape"])
                     yield StoredTensor(name, entry["dtype"], shape, path, _LENGTH.size + size + start, end - start)
-        except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelInvalid(f"{path}: the safetensors header is truncated or damaged ({error})") from error
 
 

@@ -188,6 +188,15 @@ def test_a_damaged_tokenizer_file_is_told(tmp_path: Path, content: str) -> None:
         load_text(folder)
 
 
+def test_a_tokenizer_that_the_library_gives_up_on_is_told(tmp_path: Path) -> None:
+    folder = _write_folder(tmp_path, _word_pieces())
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["continuing_subword_prefix"] = "longer than a token"
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ModelInvalid, match=f"{tmp_path.name}: the tokenizer cannot be built"):
+        load_text(folder)
+
+
 def test_an_end_that_is_no_token_stops_nothing(tmp_path: Path) -> None:
     """The wire has no place for it."""
     folder = _write_folder(tmp_path, _word_pieces())

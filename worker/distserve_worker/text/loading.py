@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tokenizers
 
@@ -13,6 +13,9 @@ from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 from distserve_worker.weights.gguf_config import config_of_gguf
 from distserve_worker.weights.gguf_header import read_gguf_header
 from distserve_worker.weights.huggingface_config import read_huggingface_config
+
+# What the tokenizers library raises where its own code gives up: no Exception, and of a type that cannot be imported.
+_PANIC: Final = "PanicException"
 
 
 class DamagedTokenizerError(ValueError):
@@ -30,7 +33,9 @@ def load_text(path: Path) -> ModelText:
         raise
     except ValueError as error:  # ours, and those of the libraries that read a value
         raise ModelInvalid(f"{path}: {error}") from error
-    except Exception as error:  # a damaged file can meet any assumption of the code that reads it
+    except BaseException as error:  # a damaged file can meet any assumption of the code that reads it
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         raise ModelInvalid(f"{path}: the tokenizer cannot be built ({type(error).__name__}: {error})") from error
 
 

@@ -1,6 +1,6 @@
 """What sets chat and completions apart: how the prompt is made and how text is wrapped. Everything else is shared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -9,7 +9,7 @@ from distserve_worker.gateway.api.bodies import ChatBody, CompletionBody, Genera
 from distserve_worker.gateway.api.reading import read_chat, read_completion
 from distserve_worker.gateway.errors import invalid, shown
 from distserve_worker.text.chat_template import TemplateRefusedError
-from distserve_worker.text.tokenizer import ModelText, TextTooLongError
+from distserve_worker.text.tokenizer import ModelText
 
 Body = TypeVar("Body", bound=GenerationBody)
 Choice = dict[str, Any]
@@ -56,14 +56,16 @@ def _chat_message(text: str, finish: Finish) -> Choice:
 def _completion_tokens(body: CompletionBody, text: ModelText, at_most: int) -> tuple[int, ...]:
     if isinstance(body.prompt, str):
         return text.tokenizer.encode(body.prompt, add_special_tokens=True, at_most=at_most)
-    if len(body.prompt) > at_most:
-        raise TextTooLongError(len(body.prompt))
-    size = text.tokenizer.vocabulary_size
-    for index, token in enumerate(body.prompt):
+    if len(body.prompt) <= at_most:  # a longer one is refused for its length, whatever is in it
+        _check_token_ids(body.prompt, text.tokenizer.vocabulary_size)
+    return tuple(body.prompt)
+
+
+def _check_token_ids(prompt: Sequence[int], size: int) -> None:
+    for index, token in enumerate(prompt):
         if token >= size:
             message = f"'prompt[{index}]': the vocabulary has {size} tokens, got {token}"
             raise invalid(message, f"prompt[{index}]", "invalid_value")
-    return tuple(body.prompt)
 
 
 def _completion(text: str, finish: Finish | None) -> Choice:

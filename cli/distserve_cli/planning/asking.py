@@ -1,0 +1,115 @@
+"""From wishes to the question that the search answers: names become models, devices, latencies and workloads."""
+
+import json
+import pathlib
+from typing import Any
+
+from distserve_cli.planning.errors import naming
+from distserve_cli.planning.wishes import Wishes
+from distserve_operator.placement.catalogue.configs import model_from_config
+from distserve_operator.placement.catalogue.devices import device
+from distserve_operator.placement.catalogue.models import model_shape
+from distserve_operator.placement.catalogue.uris import model_of_uri
+from distserve_operator.placement.device import Device, Inventory
+from distserve_operator.placement.latency.choosing import latency_model
+from distserve_operator.placement.latency.law import LatencyModel
+from distserve_operator.placement.latency.profile_parsing import parse_profile
+from distserve_operator.placement.model import ModelShape
+from distserve_operator.placement.question import Affinity, FiniteWindow, Question, Steady
+from distserve_operator.placement.slo import Slo
+from distserve_operator.placement.workload.choosing import choose_arrivals, choose_lengths
+from distserve_operator.placement.workload.path import Path
+from distserve_operator.placement.workload.trace import lengths_of
+from distserve_operator.placement.workload.workload import Workload
+
+BYTES_PER_GIGABIT = 1e9 / 8
+
+
+def question_of(wishes: Wishes, trace: Path | None = None, name: str = "") -> Question:
+    """Look everything up. Lengths are those of the trace called `name` when there is one. Raises BadInput."""
+    model = _model(wishes)
+    with naming(wishes.named("gpu")):
+        gpu = device(wishes.gpu)
+    return Question(
+        model=model,
+        device=gpu,
+        inventory=_inventory(wishes),
+        latency=_latency(wishes, model, gpu),
+        workload=_workload(wishes, model) if trace is None else _traced(wishes, model, trace, name),
+        slo=_slo(wishes),
+        rate=wishes.rate,
+        affinity=Affinity(wishes.affinity),
+        network_bytes_per_second=None if wishes.link_gbps is None else wishes.link_gbps * BYTES_PER_GIGABIT,
+        only=wishes.only,
+        rule=wishes.rule,
+        window=_window(wishes),
+        seed=wishes.seed,
+    )
+
+
+def _model(wishes: Wishes) -> ModelShape:
+    with naming(wishes.named("model")):
+        if "://" in wishes.model:
+            return model_of_uri(wishes.model, wishes.dtype)
+        path = pathlib.Path(wishes.model)
+        if path.is_dir():
+            path /= "config.json"
+        if path.suffix == ".json":
+            return model_from_config(_config(path), path.parent.name or None, wishes.dtype)
+        return model_shape(wishes.model, wishes.dtype)
+
+
+def _config(path: pathlib.Path) -> dict[str, Any]:
+    config = json.loads(_text(path))
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return config
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from error
+
+
+def _inventory(wishes: Wishes) -> Inventory:
+    """Whole nodes, as many as the devices asked for need unless their number is given."""
+    nodes = wishes.nodes
+    if nodes is None:
+        nodes = 1 if wishes.max_devices is None else -(-wishes.max_devices // wishes.gpus_per_node)
+    free = (wishes.gpus_per_node,) * nodes
+    return Inventory(free, sum(free) if wishes.max_devices is None else wishes.max_devices)
+
+
+def _latency(wishes: Wishes, model: ModelShape, gpu: Device) -> LatencyModel:
+    with naming(wishes.named("engine" if wishes.profile is None else "profile")):
+        profile = None if wishes.profile is None else parse_profile(_text(pathlib.Path(wishes.profile)))
+        return latency_model(model, gpu, wishes.engine, profile, wishes.allow_poor_fit)
+
+
+def _workload(wishes: Wishes, model: ModelShape) -> Workload:
+    assert wishes.lengths is not None  # without a trace the commands require it
+    with naming(wishes.named("arrivals")):
+        arrivals = choose_arrivals(wishes.arrivals)
+    with naming(wishes.named("lengths")):
+        return Workload(choose_lengths(wishes.lengths), arrivals, _longest(wishes, model))
+
+
+def _traced(wishes: Wishes, model: ModelShape, trace: Path, name: str) -> Workload:
+    with naming(f"--trace {name}"):
+        return Workload(lengths_of(trace), longest=_longest(wishes, model))
+
+
+def _longest(wishes: Wishes, model: ModelShape) -> int:
+    return min(model.positions, wishes.max_model_length or model.positions)
+
+
+def _slo(wishes: Wishes) -> Slo:
+    gap = None if wishes.max_gap_ms is None else wishes.max_gap_ms / 1000
+    return Slo(wishes.ttft_ms / 1000, wishes.tpot_ms / 1000, wishes.attainment / 100, gap)
+
+
+def _window(wishes: Wishes) -> Steady | FiniteWindow:
+    kind = FiniteWindow if wishes.finite_window else Steady
+    return kind() if wishes.requests is None else kind(wishes.requests)

@@ -1,0 +1,71 @@
+"""What a user asks for, from options or from a resource, before names are looked up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from distserve_cli.planning.errors import BadInput
+
+REQUIRED = {
+    "model": "spec.model.uri",
+    "gpu": "spec.cluster.deviceType",
+    "ttft_ms": "spec.slo.ttftMilliseconds",
+    "tpot_ms": "spec.slo.tpotMilliseconds",
+}
+NODE_DEVICES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """Fields are named after the options; `origins` names the field of the resource for those that come from one."""
+
+    model: str
+    gpu: str
+    ttft_ms: float
+    tpot_ms: float
+    max_gap_ms: float | None = None
+    attainment: float = 90.0  # percent
+    lengths: str | None = None  # None: those of a trace
+    arrivals: str = "poisson"
+    rate: float | None = None
+    dtype: Literal["FP32", "FP16", "BF16", "INT8"] | None = None
+    max_model_length: int | None = None
+    nodes: int | None = None
+    gpus_per_node: int = NODE_DEVICES
+    max_devices: int | None = None
+    affinity: str = "Auto"
+    link_gbps: float | None = None
+    engine: str = "distserve"
+    profile: str | None = None
+    allow_poor_fit: bool = False
+    only: Literal["disaggregated", "colocated"] | None = None
+    rule: Literal["joint", "paper"] = "joint"
+    requests: int | None = None
+    finite_window: bool = False
+    seed: int = 0
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def named(self, name: str) -> str:
+        """A field as the user gave it."""
+        value = getattr(self, name)
+        return f"{self.origins.get(name) or option(name)} {value}"
+
+
+def option(name: str) -> str:
+    """The option that sets a field."""
+    return "--" + name.replace("_", "-")
+
+
+def gather(options: Mapping[str, object], resource: Mapping[str, object], origins: Mapping[str, str]) -> Wishes:
+    """Options over the fields of a resource; an option that was not given is None or False.
+
+    Raises:
+        BadInput: when something is missing without which nothing can be planned.
+    """
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    for name, path in REQUIRED.items():
+        if name not in given and name not in resource:
+            raise BadInput(f"{option(name)} is missing: give it, or a resource with {path} by -f FILE")
+    kept = {name: path for name, path in origins.items() if name not in given}
+    fields: dict[str, Any] = {**resource, **given, "origins": kept}
+    return Wishes(**fields)

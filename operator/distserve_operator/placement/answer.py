@@ -1,0 +1,78 @@
+"""What a search says: the plan, why it, and what else there was."""
+
+from dataclasses import dataclass
+
+from distserve_operator.placement.shape import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A placement as simulated at one rate. Latencies are infinite where requests did not finish."""
+
+    rate: float
+    attainment: float  # ratio of 0 to 1
+    ttft: Percentiles
+    tpot: Percentiles
+    gap: Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class KvMove:
+    """The KV of the mean request on its way from prefill to decode."""
+
+    bytes: float
+    seconds: float
+    link: str  # "node" or "network"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A placement with its goodput in requests per second, and the interval it lies in (95 %, over seeds)."""
+
+    placement: Placement
+    goodput: float
+    interval: tuple[float, float]
+
+    @property
+    def per_device(self) -> float:
+        """Goodput per device."""
+        return self.goodput / self.placement.devices
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How much work the search was."""
+
+    evaluated: int  # candidates that were simulated
+    pruned: int  # candidates that a bound ruled out
+    simulations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer. Not `feasible`: nothing holds the targets; then this is the best there is, and `binding` says why."""
+
+    feasible: bool
+    chosen: Candidate | None  # None: no instance fits the devices at all
+    served: Served | None  # at the rate asked for, or at its goodput
+    kv: KvMove | None
+    memory_per_device: dict[str, float]  # bytes: weights and KV of each role
+    binding: str  # TTFT, TPOT, Gap, Memory, Link, Devices or Rate, with the figures, for people
+    reasons: tuple[str, ...]  # one sentence each
+    runner_up: Candidate | None
+    runner_up_lost: str
+    best_disaggregated: Candidate | None
+    best_colocated: Candidate | None
+    flip_overlap: float | None  # chunk overlap from which on the verdict flips
+    top: tuple[Candidate, ...]
+    counted: Counted
+    source: str  # of the latencies

@@ -1,0 +1,129 @@
+"""Upper bounds of a placement's steady goodput, without simulation.
+
+All follow from work that cannot be avoided: prompts have a price per token, every decode step has a fixed part that
+only the requests of its batch share, a step as long as the TPOT target bounds that batch, and so does the KV memory.
+Requests that may miss their targets (1 - attainment of all) are taken to be those that help most: they hold the largest
+share of the tokens and are served at full throughput, without a target.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from distserve_operator.placement.simulation.block_size import BLOCK_TOKENS
+from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, MixedRules, PrefillRules, Table
+from distserve_operator.placement.workload.path import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Means over requests of a workload. `late_share` is the share of decode tokens that may miss the TPOT target."""
+
+    path: Path
+    prompt: float  # tokens
+    squared: float
+    steps: float  # decode steps: output tokens less the first
+    contexts: float  # sum over its steps of the tokens of context
+    whole: float  # token-steps of KV memory per decode token: mean context of a running request
+    late_share: float
+    lasting: float  # decode steps of the mean request that runs at a moment; long ones are met more often
+
+
+def demand_of(path: Path, attainment: float) -> Demand:
+    """The means of a sample path."""
+    prompt, steps = path.prompts.astype(float), path.outputs.astype(float) - 1
+    contexts = steps * prompt + steps * (steps + 1) / 2
+    total = max(float(steps.sum()), 1.0)
+    late = int(np.ceil(len(steps) * (1 - attainment)))
+    longest = float(np.sort(steps)[len(steps) - late :].sum()) if late else 0.0
+    return Demand(
+        path,
+        float(prompt.mean()),
+        float((prompt**2).mean()),
+        float(steps.mean()),
+        float(contexts.mean()),
+        float(contexts.sum()) / total,
+        longest / total,
+        float((steps**2).sum()) / total,
+    )
+
+
+def prefill_rate(rules: PrefillRules, demand: Demand) -> float:
+    """Requests per second that prefill instances can read at most."""
+    batches = max(1 / rules.requests, float(np.minimum(demand.path.prompts, rules.tokens).mean()) / rules.tokens)
+    stage = max(p[0] * batches + p[1] * demand.prompt + p[2] * demand.squared for p in rules.planes) / rules.pp
+    return float(rules.instances / (stage + rules.hop * batches))
+
+
+def decode_rate(rules: DecodeRules, demand: Demand, tpot: float) -> float:
+    """Requests per second that decode instances can carry at most with a mean step of `tpot` seconds."""
+    if demand.steps == 0:
+        return float("inf")
+    most = largest_batch(rules, demand)
+    free = _tokens_per_second(rules, demand, most)
+    bounded = _tokens_per_second(rules, demand, min(most, _batch_within(rules.planes, demand, tpot) * rules.pp))
+    if bounded <= 0:
+        return 0.0 if demand.late_share == 0 else rules.instances * free / demand.late_share / demand.steps
+    per_token = (1 - demand.late_share) / bounded + demand.late_share / free
+    return float(rules.instances / per_token / demand.steps)
+
+
+def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand, tpot: float) -> float:
+    """Requests per second that colocated instances can carry at most.
+
+    At a rate R a step lasts `a / (1 - R (w + c))`: a its fixed part, w the work of a prompt, c that of its decode
+    tokens.
+    """
+    hidden = 1 - prompts.overlap if prompts.chunked else 1.0
+    work = hidden * max(p[1] * demand.prompt + p[2] * demand.squared for p in prompts.planes) / rules.pp
+    rates = []
+    for fixed, per_context, per_request in rules.planes:
+        later = (per_context * demand.contexts + per_request * demand.steps) / rules.pp
+        most = largest_batch(rules, demand) / rules.pp
+        step = fixed + most * (per_context * demand.whole + per_request)
+        free = (1 - fixed / step) / (work + later)
+        bounded = min(free, max(0.0, 1 - fixed / tpot) / (work + later))
+        share = demand.late_share
+        if bounded > 0:
+            rates.append(1 / ((1 - share) / bounded + share / free))
+        else:
+            rates.append(free / share if share else 0.0)
+    return float(rules.instances * min(rates))
+
+
+def link_rate(link: LinkRules, prefill: int, decode: int, demand: Demand) -> float:
+    """Requests per second whose KV the links can carry; each end has one."""
+    seconds = link.latency + link.per_token * demand.prompt
+    return min(prefill, decode) / seconds if seconds > 0 else float("inf")
+
+
+def in_flight(rules: DecodeRules, demand: Demand, rate: float, prompt_work: float = 0.0) -> float:
+    """Requests that run at a moment, were their number constant (Little's law); no more than memory holds.
+
+    At a rate R of one instance a step lasts `a / (1 - R (w + c))`, see `mixed_rate`. Independent of any target.
+    """
+    one = rate / max(rules.instances, 1)
+    most = largest_batch(rules, demand)
+    step = 0.0
+    for fixed, per_context, per_request in rules.planes:
+        work = prompt_work + (per_context * demand.contexts + per_request * demand.steps) / rules.pp
+        step = max(step, fixed / max(1 - one * work, fixed / 10.0))
+    return float(rules.instances * min(most, one * demand.lasting * step))
+
+
+def largest_batch(rules: DecodeRules, demand: Demand) -> float:
+    """Requests that one instance can hold at once, at the mean context."""
+    return min(rules.requests, rules.blocks * BLOCK_TOKENS / max(demand.whole, 1.0))
+
+
+def _batch_within(planes: Table, demand: Demand, seconds: float) -> float:
+    """The largest micro-batch whose step takes no more than `seconds`."""
+    return float(min((seconds - p[0]) / max(p[1] * demand.whole + p[2], 1e-12) for p in planes))
+
+
+def _tokens_per_second(rules: DecodeRules, demand: Demand, batch: float) -> float:
+    lane = batch / rules.pp
+    if lane <= 0:
+        return 0.0
+    step = max(p[0] + lane * (p[1] * demand.whole + p[2]) for p in rules.planes)
+    return float(batch / step)

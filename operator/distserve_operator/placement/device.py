@@ -1,0 +1,31 @@
+"""What the search has to know of a device and of the links between devices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from distserve_operator.placement.model import WeightType
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU, or a slot of CPU cores, from its datasheet."""
+
+    name: str
+    memory: float  # bytes
+    flops: Mapping[WeightType, float]  # dense, per second
+    bandwidth: float  # bytes per second, of the memory
+    node_link: float  # bytes per second between two devices of a node, each way
+    network_link: float  # bytes per second from a node to another, the default where nothing is given
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Free devices of each node; the search never takes more, nor more than `most` in all."""
+
+    free: tuple[int, ...]
+    most: int
+
+    @property
+    def devices(self) -> int:
+        """Devices that can be taken."""
+        return min(self.most, sum(self.free))

@@ -1,0 +1,88 @@
+"""Goodput of one placement: the highest rate at which enough requests meet their targets.
+
+In steady state: the requests that find an empty system are dropped, later arrivals keep the load up while the last
+judged ones are served.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from distserve_operator.placement.answer import Percentiles, Served
+from distserve_operator.placement.latency.law import HostCost
+from distserve_operator.placement.question import FiniteWindow, Question
+from distserve_operator.placement.simulation.running import Outcome
+from distserve_operator.placement.simulation.state import Targets
+
+WARM_UP: Final = 1.5  # requests before the judged ones, as a multiple of those in flight
+TAIL: Final = 0.5  # requests after them
+SPREAD: Final = 2.0  # judged requests, at least
+MOST_REQUESTS: Final = 40_000  # of one run
+SHORTEST: Final = 100  # requests of a stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which requests of a run are judged: those from `start` to `stop` of `count`.
+
+    `stretch`: requests in flight share their fate, so a run is looked at in pieces of so many; 0: only as a whole.
+    """
+
+    start: int
+    stop: int
+    count: int
+    stretch: int
+
+
+def steady_window(in_flight: float, least: int, most: int) -> Window:
+    """Judged requests between a warm-up that fills the fleet and a tail that keeps it busy, `most` in all.
+
+    It does not depend on the targets, so what differs by targets differs on the same requests.
+    """
+    start = math.ceil(WARM_UP * in_flight) + least // 10
+    stop = start + max(least, math.ceil(SPREAD * in_flight))
+    count = min(most, stop + math.ceil(TAIL * in_flight) + least // 20)
+    stop = min(stop, math.ceil(0.95 * count))
+    return Window(min(start, stop // 3), stop, count, max(SHORTEST, math.ceil(in_flight)))
+
+
+def whole_window(count: int) -> Window:
+    """All requests, from an empty system."""
+    return Window(0, count, count, 0)
+
+
+def targets_of(question: Question, window: Window, host: HostCost, patient: bool = False) -> Targets:
+    """The targets as the simulation judges them; `patient`: it never stops early."""
+    slo = question.slo
+    joint = not isinstance(question.window, FiniteWindow)
+    judged = window.stop - window.start
+    return Targets(
+        ttft=float(slo.ttft),
+        tpot=float(slo.tpot),
+        gap=math.inf if slo.gap is None else float(slo.gap),
+        handling=float(host.per_request + host.client),
+        per_token=float(host.per_prompt_token),
+        start=window.start,
+        stop=window.stop,
+        failures=judged if patient else math.floor((1 - slo.attainment) * judged + 1e-9),
+        share=float(1 - slo.attainment),
+        stretch=0 if patient else window.stretch,
+        joint=joint,
+    )
+
+
+def served(outcome: Outcome, rate: float, question: Question) -> Served:
+    """What a run says of a fleet at one rate."""
+    slo = question.slo
+    met = (outcome.ttft <= slo.ttft) & (outcome.tpot <= slo.tpot)
+    if slo.gap is not None:
+        met &= outcome.gap <= slo.gap
+    ttft, tpot, gap = map(_percentiles, (outcome.ttft, outcome.tpot, outcome.gap))
+    return Served(rate, float(np.mean(met)), ttft, tpot, gap)
+
+
+def _percentiles(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Percentiles:
+    """Nearest rank, so that a request that never finished does not turn its neighbours into NaN."""
+    return Percentiles(*(float(value) for value in np.percentile(seconds, [50, 90, 99], method="inverted_cdf")))

@@ -1,0 +1,246 @@
+"""Why a plan is what it is: figures and sentences for people."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
+from distserve_operator.placement.bounds import largest_batch
+from distserve_operator.placement.memory import shape_problem, weight_bytes_per_device
+from distserve_operator.placement.question import Question
+from distserve_operator.placement.rates import rate_at
+from distserve_operator.placement.search.evaluating import Evaluator
+from distserve_operator.placement.search.spaces import shapes
+from distserve_operator.placement.search.verifying import Verifier
+from distserve_operator.placement.serving import decode_rules, link_of
+from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
+
+TIE = 0.05  # relative difference below which two kinds of fleet are called equal
+_USUAL_CHUNK = 1024  # tokens, where the best colocated fleet has none
+_OVERLAP_STEP = 0.05
+_PAST = 1.05  # the rate at which the binding target shows, as a multiple of goodput
+
+
+def explain(
+    question: Question,
+    evaluator: Evaluator,
+    verifier: Verifier,
+    chosen: Candidate,
+    bests: Sequence[Candidate],
+    others: Sequence[Candidate],
+    counted: Counted,
+    feasible: bool,
+) -> Plan:
+    """The plan for the chosen candidate."""
+    rate = question.rate if question.rate is not None and feasible else chosen.goodput
+    split = next((one for one in bests if isinstance(one.placement, Disaggregated)), None)
+    both = next((one for one in bests if isinstance(one.placement, Colocated)), None)
+    ranked = sorted(others, key=lambda one: (one.placement.devices if question.rate else 0, -one.per_device))
+    runner_up = ranked[0] if ranked else None
+    return Plan(
+        feasible=feasible,
+        chosen=chosen,
+        served=verifier.watch(chosen.placement, rate),
+        kv=kv_move(question, chosen.placement, evaluator.demand.prompt),
+        memory_per_device=memory(question, chosen.placement),
+        binding=binding(question, evaluator, verifier, chosen),
+        reasons=tuple(_reasons(question, chosen, split, both, feasible)),
+        runner_up=runner_up,
+        runner_up_lost=_why_lost(question, chosen, runner_up) if runner_up else "",
+        best_disaggregated=split,
+        best_colocated=both,
+        flip_overlap=flip_overlap(question, evaluator, split, both),
+        top=(chosen, *ranked),
+        counted=counted,
+        source=question.latency.source,
+    )
+
+
+def nothing_fits(question: Question) -> Plan:
+    """No instance fits the devices at all."""
+    problems = []
+    for tp in sorted(question.latency.laws):
+        problem = shape_problem(question.model, question.device, Shape(tp, 1))
+        if problem is not None:
+            problems.append(f"tp {tp}: {problem}")
+    devices = f"{question.inventory.devices} free devices on {len(question.inventory.free)} nodes"
+    return _empty(question, f"Memory: no instance fits {devices}", tuple(problems), Counted(0, 0, 0), None)
+
+
+def nothing_holds(question: Question, verifier: Verifier, counted: Counted) -> Plan:
+    """No placement holds the targets at any rate: the best that can be had, on idle instances, and what binds."""
+    best = min(idle(question, verifier), key=lambda one: one[0])
+    placement, served_ = best[1], best[2]
+    missed = [
+        f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
+        for name, seconds, target in _against_targets(question, served_)
+        if seconds > target
+    ]
+    lowest = served_.attainment * 100
+    binding_ = missed[0] if missed else f"attainment: {lowest:.4g} % on an idle fleet, the target is higher"
+    plan = _empty(question, binding_, tuple(missed[1:]), counted, served_)
+    return replace(plan, chosen=Candidate(placement, 0.0, (0.0, 0.0)), memory_per_device=memory(question, placement))
+
+
+def idle(question: Question, verifier: Verifier) -> list[tuple[float, Placement, Served]]:
+    """One instance of every shape, for both phases, nearly without load; with how far the worst target is missed."""
+    found = []
+    for shape in shapes(question):
+        placement: Placement = Colocated(Pool(shape, 1))
+        pair = Disaggregated(Pool(shape, 1), Pool(shape, 1))
+        if question.only == "disaggregated":
+            placement = pair
+        seen = verifier.watch(placement, rate_at(0))
+        found.append(
+            (max(seconds / target for _, seconds, target in _against_targets(question, seen)), placement, seen)
+        )
+    return found
+
+
+def _against_targets(question: Question, seen: Served) -> list[tuple[str, float, float]]:
+    slo = question.slo
+    targets = [("TTFT", seen.ttft.p90, slo.ttft), ("TPOT", seen.tpot.p90, slo.tpot)]
+    return [*targets, ("Gap", seen.gap.p90, slo.gap)] if slo.gap is not None else targets
+
+
+def _empty(
+    question: Question, binding_: str, reasons: tuple[str, ...], counted: Counted, served: Served | None
+) -> Plan:
+    return Plan(
+        False,
+        None,
+        served,
+        None,
+        {},
+        binding_,
+        reasons,
+        None,
+        "",
+        None,
+        None,
+        None,
+        (),
+        counted,
+        question.latency.source,
+    )
+
+
+def kv_move(question: Question, placement: Placement, prompt: float) -> KvMove | None:
+    """The KV of the mean prompt on the link it takes; None where it stays."""
+    if not isinstance(placement, Disaggregated):
+        return None
+    link = link_of(question, placement)
+    moved = question.model.kv_bytes_per_token * prompt
+    return KvMove(moved, moved / link.bytes_per_second, link.name)
+
+
+def memory(question: Question, placement: Placement) -> dict[str, float]:
+    """Bytes of weights and of KV cache on one device of each role."""
+    roles = (
+        {"colocated": placement.pool}
+        if isinstance(placement, Colocated)
+        else {
+            "prefill": placement.prefill,
+            "decode": placement.decode,
+        }
+    )
+    found = {}
+    for role, pool in roles.items():
+        weights = weight_bytes_per_device(question.model, pool.shape)
+        found[f"{role}Weights"] = weights
+        found[f"{role}Kv"] = _kv_bytes(question, pool)
+    return found
+
+
+def _kv_bytes(question: Question, pool: Pool) -> float:
+    blocks = decode_rules(question, pool).blocks
+    return blocks * 16 * question.model.kv_bytes_per_token / pool.shape.devices
+
+
+def binding(question: Question, evaluator: Evaluator, verifier: Verifier, chosen: Candidate) -> str:
+    """What keeps the goodput from being higher: the target that most requests miss a little above it, and why."""
+    slo = question.slo
+    past = verifier.watch(chosen.placement, chosen.goodput * _PAST)
+    worst = {
+        "TTFT": past.ttft.p90 / slo.ttft,
+        "TPOT": past.tpot.p90 / slo.tpot,
+        **({} if slo.gap is None else {"Gap": past.gap.p90 / slo.gap}),
+    }
+    name = max(worst, key=lambda one: worst[one])
+    if name == "TPOT" and _memory_binds(question, evaluator, chosen.placement):
+        return "Memory: the KV cache of the decode instances is full before TPOT is reached"
+    target = {"TTFT": slo.ttft, "TPOT": slo.tpot, "Gap": slo.gap or 0.0}[name]
+    return f"{name}: above {chosen.goodput:.3g} req/s too many requests miss {target * 1e3:g} ms"
+
+
+def _memory_binds(question: Question, evaluator: Evaluator, placement: Placement) -> bool:
+    pool = placement.pool if isinstance(placement, Colocated) else placement.decode
+    rules = decode_rules(question, pool)
+    most = largest_batch(rules, evaluator.demand)
+    lane = most / rules.pp
+    step = max(p[0] + lane * (p[1] * evaluator.demand.whole + p[2]) for p in rules.planes)
+    return bool(step < question.slo.tpot * 0.9)
+
+
+def flip_overlap(
+    question: Question, evaluator: Evaluator, split: Candidate | None, both: Candidate | None
+) -> float | None:
+    """The chunk overlap at which chunked colocation becomes as good per device as disaggregation.
+
+    -1: a chunk costs twice its own time beside a decode step, 0: its own time, 1: nothing. None when no overlap in
+    between changes who wins, or one of the two has no goodput.
+    """
+    if split is None or both is None or not isinstance(both.placement, Colocated):
+        return None
+    chunked = replace(both.placement, chunk=both.placement.chunk or _USUAL_CHUNK)
+    rate = split.per_device * chunked.devices
+
+    def colocation_wins(overlap: float) -> bool:
+        latency = replace(question.latency, overlap=overlap)
+        return Evaluator(replace(question, latency=latency), evaluator.path).passes(chunked, rate)
+
+    low, high = -1.0, 1.0
+    if colocation_wins(low) or not colocation_wins(high):
+        return None
+    while high - low > _OVERLAP_STEP:
+        middle = (low + high) / 2
+        low, high = (low, middle) if colocation_wins(middle) else (middle, high)
+    return round(high, 3)
+
+
+def _reasons(
+    question: Question, chosen: Candidate, split: Candidate | None, both: Candidate | None, feasible: bool
+) -> list[str]:
+    sentences = []
+    if question.rate is not None and feasible:
+        sentences.append(
+            f"{chosen.placement}: no fleet with fewer than its {chosen.placement.devices} devices "
+            f"holds {question.rate:g} req/s"
+        )
+    elif question.rate is not None:
+        sentences.append(
+            f"{question.inventory.devices} devices hold {chosen.goodput:.3g} req/s at best, "
+            f"{question.rate:g} req/s were asked for"
+        )
+    else:
+        sentences.append(f"{chosen.placement} has the best goodput per device: {chosen.per_device:.3g} req/s")
+    if split is not None and both is not None:
+        sentences.append(_verdict(split, both))
+    return sentences
+
+
+def _verdict(split: Candidate, both: Candidate) -> str:
+    ratio = split.per_device / both.per_device
+    figures = f"{split.per_device:.3g} against {both.per_device:.3g} req/s per device"
+    if abs(ratio - 1) < TIE:
+        return f"disaggregated and colocated tie ({figures}): the simpler one is preferred"
+    if ratio > 1:
+        return f"disaggregation gives {ratio:.2f} times the goodput per device of colocation ({figures})"
+    return f"colocation gives {1 / ratio:.2f} times the goodput per device of disaggregation ({figures})"
+
+
+def _why_lost(question: Question, chosen: Candidate, other: Candidate) -> str:
+    if question.rate is not None and other.placement.devices > chosen.placement.devices:
+        return f"it takes {other.placement.devices} devices instead of {chosen.placement.devices}"
+    if other.per_device < chosen.interval[0] / chosen.placement.devices:
+        return f"its goodput per device is {100 * (1 - other.per_device / chosen.per_device):.1f} % lower"
+    return "the difference lies within the interval, and the chosen one is simpler"

@@ -1,0 +1,61 @@
+"""The paper's own rule: the best goodput per device first, then as many copies as the rate needs, rounded up.
+
+Algorithm 1 takes each phase on its own, Algorithm 2 a unit of both inside nodes.
+"""
+
+import math
+
+from distserve_operator.placement.question import Affinity
+from distserve_operator.placement.search.evaluating import Evaluator
+from distserve_operator.placement.search.spaces import InsideNodes, families, shapes
+from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape
+
+
+def algorithm_1(evaluator: Evaluator) -> Placement | None:
+    """High node affinity. None when a phase has no shape that holds its target."""
+    question = evaluator.question
+    fitting = shapes(question)
+    prefill = _best({shape: evaluator.prefill_goodput(Pool(shape, 1)) for shape in fitting})
+    decode = _best({shape: evaluator.decode_goodput(Pool(shape, 1)) for shape in fitting})
+    if prefill is None or decode is None:
+        return None
+    if question.rate is None:
+        return Disaggregated(Pool(prefill, 1), Pool(decode, 1))
+    n = math.ceil(question.rate / evaluator.prefill_goodput(Pool(prefill, 1)))
+    m = math.ceil(question.rate / evaluator.decode_goodput(Pool(decode, 1)))
+    return Disaggregated(Pool(prefill, n), Pool(decode, m))
+
+
+def algorithm_2(evaluator: Evaluator) -> Placement | None:
+    """Low node affinity: one prefill and one decode instance to a unit. None when no unit holds the targets."""
+    best, most = None, 0.0
+    for family in families(evaluator.question):
+        if isinstance(family, InsideNodes) and family.prefill.replicas == family.decode.replicas == 1:
+            unit = family.at((1,))
+            if most > 0 and not evaluator.passes(unit, most * unit.devices):
+                continue
+            reached = evaluator.goodput(unit) / unit.devices
+            if reached > most:
+                best, most = family, reached
+    if best is None:
+        return None
+    rate = evaluator.question.rate
+    units = 1 if rate is None else math.ceil(rate / evaluator.goodput(best.at((1,))))
+    return best.at((units,))
+
+
+def paper_rule(evaluator: Evaluator) -> Placement | None:
+    """Algorithm 1 or 2 by the affinity asked for; with Auto, 2 where it finds something."""
+    match evaluator.question.affinity:
+        case Affinity.HIGH:
+            return algorithm_1(evaluator)
+        case Affinity.LOW:
+            return algorithm_2(evaluator)
+        case Affinity.AUTO:
+            return algorithm_2(evaluator) or algorithm_1(evaluator)
+
+
+def _best(goodputs: dict[Shape, float]) -> Shape | None:
+    """The shape with the highest goodput per device; of equal ones the smallest."""
+    best = max(goodputs, key=lambda shape: (goodputs[shape] / shape.devices, -shape.devices, -shape.pp), default=None)
+    return best if best is not None and goodputs[best] > 0 else None

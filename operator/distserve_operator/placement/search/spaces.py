@@ -1,0 +1,149 @@
+"""The fleets that could be: families of placements that differ only in counts.
+
+A family is what is repeated: two shapes on any node (Algorithm 1), a unit inside nodes (Algorithm 2), or one shape that
+serves both phases.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from distserve_operator.placement.device import Inventory
+from distserve_operator.placement.memory import shape_problem
+from distserve_operator.placement.question import Affinity, Question
+from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
+
+CHUNKS: Final = (None, 256, 512, 1024, 2048, 4096)  # token budgets of a mixed step; None: prefill goes first
+WIDEST_PIPELINE: Final = 16
+LARGEST_POOL: Final = 32  # instances: a larger one gains nothing by pooling
+
+Counts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere:
+    """Counts (n, m): so many prefill and decode instances, their stages on any node with enough free devices."""
+
+    prefill: Shape
+    decode: Shape
+
+    def at(self, counts: Counts) -> Disaggregated:
+        """The placement with these counts."""
+        return Disaggregated(Pool(self.prefill, counts[0]), Pool(self.decode, counts[1]))
+
+    def fits(self, counts: Counts, inventory: Inventory) -> bool:
+        """Whether the nodes have room for it."""
+        return _fits(((self.prefill, counts[0]), (self.decode, counts[1])), inventory)
+
+
+@dataclass(frozen=True, slots=True)
+class InsideNodes:
+    """Counts (k,): so many units of n prefill and m decode instances whose equal segments share a node."""
+
+    prefill: Pool
+    decode: Pool
+    segments: int
+
+    def at(self, counts: Counts) -> Disaggregated:
+        """The placement with these counts."""
+        (units,) = counts
+        prefill = Pool(self.prefill.shape, self.prefill.replicas * units)
+        return Disaggregated(prefill, Pool(self.decode.shape, self.decode.replicas * units), units, self.segments)
+
+    def fits(self, counts: Counts, inventory: Inventory) -> bool:
+        """Whether the nodes have room for it."""
+        (units,) = counts
+        segment = (self.prefill.devices + self.decode.devices) // self.segments
+        room = sum(node // segment for node in inventory.free) // self.segments
+        return units <= room and units * segment * self.segments <= inventory.most
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Counts (r,): so many instances that serve both phases."""
+
+    shape: Shape
+    chunk: int | None
+
+    def at(self, counts: Counts) -> Colocated:
+        """The placement with these counts."""
+        return Colocated(Pool(self.shape, counts[0]), self.chunk)
+
+    def fits(self, counts: Counts, inventory: Inventory) -> bool:
+        """Whether the nodes have room for it."""
+        return _fits(((self.shape, counts[0]),), inventory)
+
+
+Family = Anywhere | InsideNodes | Both
+
+
+def families(question: Question) -> Iterator[Family]:
+    """Every family that the question allows."""
+    fitting = shapes(question)
+    if question.only != "disaggregated":
+        yield from (Both(shape, chunk) for shape in fitting for chunk in CHUNKS)
+    if question.only == "colocated":
+        return
+    if question.affinity is not Affinity.LOW:
+        yield from (Anywhere(prefill, decode) for prefill in fitting for decode in fitting)
+    if question.affinity is not Affinity.HIGH:
+        yield from _units(question, fitting)
+
+
+def shapes(question: Question) -> list[Shape]:
+    """Shapes of one instance that fit the device's memory and the nodes, and for which there is a latency law."""
+    deepest = min(question.model.layers, WIDEST_PIPELINE)
+    every = (Shape(tp, pp) for tp in sorted(question.latency.laws) for pp in range(1, deepest + 1))
+    return [
+        shape
+        for shape in every
+        if _fits(((shape, 1),), question.inventory) and shape_problem(question.model, question.device, shape) is None
+    ]
+
+
+def counts_of(family: Family, inventory: Inventory, most: int = LARGEST_POOL) -> Iterator[Counts]:
+    """All counts of a family that fit, up to `most` instances of a role."""
+    if not isinstance(family, Anywhere):
+        single = range(1, most + 1)
+        yield from ((count,) for count in single if family.fits((count,), inventory))
+        return
+    for n in range(1, most + 1):
+        for m in range(1, most + 1):
+            if not family.fits((n, m), inventory):
+                break
+            yield n, m
+
+
+def placements(question: Question) -> Iterator[Placement]:
+    """Every placement, for small inventories."""
+    for family in families(question):
+        yield from (family.at(counts) for counts in counts_of(family, question.inventory))
+
+
+def _units(question: Question, fitting: list[Shape]) -> Iterator[InsideNodes]:
+    widest = max(question.inventory.free, default=0)
+    for segments in range(1, min(WIDEST_PIPELINE, len(question.inventory.free)) + 1):
+        cut = [shape for shape in fitting if shape.pp % segments == 0]
+        for prefill in cut:
+            for decode in cut:
+                for n in range(1, widest * segments // prefill.devices + 1):
+                    for m in range(1, (widest * segments - n * prefill.devices) // decode.devices + 1):
+                        family = InsideNodes(Pool(prefill, n), Pool(decode, m), segments)
+                        if family.fits((1,), question.inventory):
+                            yield family
+
+
+def _fits(pools: tuple[tuple[Shape, int], ...], inventory: Inventory) -> bool:
+    """Whether the stages of these instances can be laid on the nodes, the widest first."""
+    if sum(shape.devices * count for shape, count in pools) > inventory.devices:
+        return False
+    free = sorted(inventory.free, reverse=True)
+    for shape, count in sorted(pools, key=lambda pool: -pool[0].tp):
+        stages = shape.pp * count
+        for node, devices in enumerate(free):
+            taken = min(stages, devices // shape.tp)
+            free[node] -= taken * shape.tp
+            stages -= taken
+        if stages:
+            return False
+    return True

@@ -1,0 +1,77 @@
+"""Parallelism and counts: what the search chooses."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Parallelism of one instance: `tp` devices share a layer, the layers are cut into `pp` stages."""
+
+    tp: int
+    pp: int
+
+    @property
+    def devices(self) -> int:
+        """Devices of one instance."""
+        return self.tp * self.pp
+
+    def __str__(self) -> str:
+        return f"TP{self.tp}PP{self.pp}" if self.pp > 1 else f"TP{self.tp}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pool:
+    """Instances of one shape behind one dispatcher."""
+
+    shape: Shape
+    replicas: int
+
+    @property
+    def devices(self) -> int:
+        """Devices of all instances."""
+        return self.shape.devices * self.replicas
+
+    def __str__(self) -> str:
+        return f"{self.replicas}x{self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Disaggregated:
+    """Prefill and decode on instances of their own.
+
+    The pools are cut into `units` equal parts; KV moves only inside a unit. With `segments` (Algorithm 2) the same
+    segment of a unit's prefill and decode stages shares one node; None (Algorithm 1): instances are anywhere, KV
+    crosses nodes.
+    """
+
+    prefill: Pool
+    decode: Pool
+    units: int = 1
+    segments: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """Devices of the whole fleet."""
+        return self.prefill.devices + self.decode.devices
+
+    def __str__(self) -> str:
+        return f"{self.prefill} -> {self.decode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Colocated:
+    """Both phases on the same instances. `chunk` is the token budget of a mixed step; None: prefill goes first."""
+
+    pool: Pool
+    chunk: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """Devices of the whole fleet."""
+        return self.pool.devices
+
+    def __str__(self) -> str:
+        return f"{self.pool} colocated" + ("" if self.chunk is None else f", chunks of {self.chunk}")
+
+
+Placement = Disaggregated | Colocated

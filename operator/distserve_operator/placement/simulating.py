@@ -1,0 +1,67 @@
+"""One fixed placement, simulated at chosen rates or on a recorded trace."""
+
+from collections.abc import Iterator, Sequence
+
+from distserve_operator.placement.answer import Served
+from distserve_operator.placement.goodput import MOST_REQUESTS, served, targets_of, whole_window
+from distserve_operator.placement.memory import shape_problem
+from distserve_operator.placement.question import FiniteWindow, Question
+from distserve_operator.placement.search.evaluating import Evaluator, first_shape
+from distserve_operator.placement.serving import fleet_of
+from distserve_operator.placement.shape import Colocated, Placement, Pool
+from distserve_operator.placement.simulation.running import simulate as run
+from distserve_operator.placement.workload.path import Path
+
+
+class PlacementError(ValueError):
+    """A placement that cannot exist, with the shape, why, and what could."""
+
+
+def simulate(
+    question: Question, placement: Placement, rates: Sequence[float] | None = None, trace: Path | None = None
+) -> list[Served]:
+    """Attainment and latencies at each rate, or of the whole trace with its own arrivals.
+
+    A pool without instances leaves its phase out: requests come with their first token, or end with it.
+
+    Raises:
+        PlacementError: a shape does not fit the model or the device, or there is no latency law for it.
+    """
+    for pool in _pools(placement):
+        _check(question, pool)
+    if trace is not None:
+        return [_replayed(question, placement, trace)]
+    evaluator = Evaluator(question, _path_of(question))
+    return [served(evaluator.watch(placement, rate), rate, question) for rate in rates or ()]
+
+
+def _path_of(question: Question) -> Path:
+    if isinstance(question.window, FiniteWindow):
+        return question.workload.first(question.seed, question.window.requests)
+    return question.workload.sample(question.seed, MOST_REQUESTS)
+
+
+def _replayed(question: Question, placement: Placement, trace: Path) -> Served:
+    """All requests of a trace, from an empty system, at its own pace."""
+    host = question.latency.laws[first_shape(placement).tp].host
+    targets = targets_of(question, whole_window(len(trace)), host, patient=True)
+    span = float(trace.arrivals[-1])
+    outcome = run(fleet_of(question, placement), trace, 1.0, targets)
+    return served(outcome, len(trace) / span if span > 0 else 0.0, question)
+
+
+def _pools(placement: Placement) -> Iterator[Pool]:
+    pools = (placement.pool,) if isinstance(placement, Colocated) else (placement.prefill, placement.decode)
+    yield from (pool for pool in pools if pool.replicas > 0)
+
+
+def _check(question: Question, pool: Pool) -> None:
+    shape = pool.shape
+    if shape.tp not in question.latency.laws:
+        known = ", ".join(str(tp) for tp in sorted(question.latency.laws))
+        raise PlacementError(
+            f"tp {shape.tp}: there is no latency for it, only for tp {known} ({question.latency.source})"
+        )
+    problem = shape_problem(question.model, question.device, shape)
+    if problem is not None:
+        raise PlacementError(f"{shape}: {problem}")

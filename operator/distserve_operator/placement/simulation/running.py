@@ -1,0 +1,98 @@
+"""One simulation run: rules and a sample path in, what every request saw out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from distserve_operator.placement.simulation import colocated, disaggregated
+from distserve_operator.placement.simulation.state import (
+    CLEAR,
+    FAILED,
+    FAILED_TPOT,
+    KNOWN,
+    KNOWN_MISSED,
+    LEFT,
+    PUT_BACK,
+    TOO_MANY,
+    DecodeRules,
+    Floats,
+    LinkRules,
+    MixedRules,
+    PrefillRules,
+    Requests,
+    Targets,
+    Totals,
+    fresh_decode,
+    fresh_prefill,
+    fresh_requests,
+)
+from distserve_operator.placement.workload.path import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A fleet with instances for each phase; one of them may have none."""
+
+    prefill: PrefillRules
+    decode: DecodeRules
+    link: LinkRules
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A fleet whose instances serve both phases."""
+
+    prompts: MixedRules
+    decode: DecodeRules
+
+
+Fleet = Split | Mixed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Seconds of each judged request, infinite where it got none; `failed` says that too many missed their targets.
+
+    A run that ended early, because it was clear how it ends, has infinite times for the requests it did not get to.
+    """
+
+    ttft: Floats
+    tpot: Floats
+    gap: Floats
+    failed: bool
+    missed: float  # share of the requests known when the run ended that had failed
+    put_back: int  # times that a running request gave its blocks back
+
+
+def simulate(fleet: Fleet, path: Path, rate: float, targets: Targets) -> Outcome:
+    """Simulate requests at `rate` per second; stops early when more than `targets.failures` have failed."""
+    requests = fresh_requests(path.at(rate), path.prompts, path.outputs)
+    totals = Totals(np.zeros(10, np.int64))
+    totals.counts[LEFT] = targets.stop - targets.start
+    _run(fleet, targets, requests, totals)
+    worst = int(max(totals.counts[FAILED], totals.counts[FAILED_TPOT]))
+    judged = slice(targets.start, targets.stop)
+    return Outcome(
+        requests.ttft[judged],
+        requests.tpot[judged],
+        requests.gap[judged],
+        worst > targets.failures or totals.counts[CLEAR] == TOO_MANY,
+        _missed(targets, totals),
+        int(totals.counts[PUT_BACK]),
+    )
+
+
+def _missed(targets: Targets, totals: Totals) -> float:
+    """Share of the requests that missed, of those whose fate is known up to the first unknown one."""
+    if totals.counts[LEFT] == 0:
+        return float(max(totals.counts[FAILED], totals.counts[FAILED_TPOT]) / max(1, targets.stop - targets.start))
+    return float(totals.counts[KNOWN_MISSED] / max(1, totals.counts[KNOWN]))
+
+
+def _run(fleet: Fleet, targets: Targets, requests: Requests, totals: Totals) -> None:
+    decode = fresh_decode(fleet.decode, len(requests.arrival))
+    if isinstance(fleet, Mixed):
+        colocated.run(fleet.prompts, fleet.decode, targets, decode, requests, totals)
+        return
+    prefill = fresh_prefill(fleet.prefill)
+    disaggregated.run(fleet.prefill, fleet.decode, fleet.link, targets, prefill, decode, requests, totals)

@@ -1,0 +1,1 @@
+"""Who comes when, with how many tokens: what a search simulates."""

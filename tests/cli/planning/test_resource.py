@@ -1,0 +1,113 @@
+"""A DistServeDeployment says what options would say, options go before it, and a wrong field is named."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from distserve_cli.planning.errors import BadInput
+from distserve_cli.planning.resource import parse_resource
+from distserve_cli.planning.wishes import gather
+
+SPEC: dict[str, Any] = {
+    "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct", "dtype": "BF16", "maxModelLength": 8192},
+    "slo": {"ttftMilliseconds": 300, "tpotMilliseconds": 50, "attainmentPercent": 99, "maxGapMilliseconds": 400},
+    "workload": {
+        "requestsPerSecond": "20",
+        "inputTokens": {"distribution": "LogNormal", "mean": 760, "variationPercent": 70},
+        "outputTokens": {"distribution": "Fixed", "mean": 190},
+    },
+    "cluster": {"deviceType": "H100-80GB", "maxDevices": 16, "affinity": "Low"},
+    "placement": {"type": "Auto"},
+}
+
+
+def text_of(spec: object) -> str:
+    return yaml.safe_dump({"kind": "DistServeDeployment", "spec": spec})
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """The spec with one field set."""
+    spec: dict[str, Any] = yaml.safe_load(yaml.safe_dump(SPEC))
+    *parents, last = path.split(".")
+    place = spec
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    return spec
+
+
+def test_every_field_is_read() -> None:
+    wishes = gather({}, *parse_resource(text_of(SPEC), "cr.yaml"))
+    assert wishes.model == "hf://meta-llama/Llama-3.1-8B-Instruct"
+    assert (wishes.dtype, wishes.max_model_length) == ("BF16", 8192)
+    assert (wishes.ttft_ms, wishes.tpot_ms, wishes.max_gap_ms, wishes.attainment) == (300, 50, 400, 99)
+    assert (wishes.rate, wishes.lengths) == (20, "lognormal:760.0,0.7,190.0,0")
+    assert (wishes.gpu, wishes.max_devices, wishes.affinity, wishes.only) == ("H100-80GB", 16, "Low", None)
+
+
+def test_options_go_before_fields() -> None:
+    wishes = gather({"rate": 5.0, "tpot_ms": None, "finite_window": False}, *parse_resource(text_of(SPEC), "cr.yaml"))
+    assert (wishes.rate, wishes.tpot_ms, wishes.finite_window) == (5, 50, False)
+    assert wishes.named("rate") == "--rate 5.0"
+    assert wishes.named("gpu") == "cr.yaml: spec.cluster.deviceType H100-80GB"
+
+
+def test_what_is_missing_is_named_with_its_option_and_its_field() -> None:
+    with pytest.raises(BadInput, match=r"--ttft-ms is missing: give it, or a resource with spec.slo.ttftMilliseconds"):
+        gather({}, *parse_resource(text_of({**SPEC, "slo": {}}), "cr.yaml"))
+
+
+def test_a_colocated_deployment_is_planned_as_one() -> None:
+    wishes = gather({}, *parse_resource(text_of(changed("placement.type", "Colocated")), "cr.yaml"))
+    assert wishes.only == "colocated"
+
+
+def test_other_resources_of_the_file_do_not_matter() -> None:
+    other = yaml.safe_dump({"kind": "Namespace"})
+    assert parse_resource(f"{other}---\n{text_of(SPEC)}---\n", "cr.yaml")[0]["gpu"] == "H100-80GB"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cr.yaml has 0 resources of kind DistServeDeployment: expected one"),
+        ("kind: Pod", "has 0 resources"),
+        (f"{text_of(SPEC)}---\n{text_of(SPEC)}", "has 2 resources"),
+        ("a: [", "cr.yaml is no YAML: while parsing"),
+        ("kind: DistServeDeployment", "cr.yaml: spec is missing"),
+        ("kind: DistServeDeployment\nspec: 3", "cr.yaml: spec is missing"),
+    ],
+)
+def test_a_text_without_a_deployment_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        parse_resource(text, "cr.yaml")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("slo", 3, r"spec.slo is 3: expected fields such as ttftMilliseconds"),
+        (
+            "slo.ttftMilliseconds",
+            0,
+            r"spec.slo.ttftMilliseconds: 0 is no number of milliseconds: give a number above 0",
+        ),
+        ("slo.tpotMilliseconds", float("nan"), r"spec.slo.tpotMilliseconds: nan is no"),
+        ("slo.attainmentPercent", 101, r"spec.slo.attainmentPercent: 101 is no percentage"),
+        ("slo.attainmentPercent", True, r"spec.slo.attainmentPercent: True is no percentage"),
+        ("workload.requestsPerSecond", "many", r"spec.workload.requestsPerSecond: 'many' is no rate"),
+        ("workload", ["x"], r"spec.workload is \['x'\]: expected fields such as requestsPerSecond"),
+        ("workload.inputTokens", None, r"spec.workload: inputTokens is None: expected distribution, mean"),
+        ("workload.outputTokens.mean", -1, r"spec.workload: -1 is no mean number of tokens"),
+        ("workload.inputTokens.distribution", "Zipf", r"spec.workload: 'Zipf' is not known: give LogNormal, Fixed"),
+        ("cluster.maxDevices", 0, r"spec.cluster.maxDevices: 0 is no number of devices"),
+        ("cluster.affinity", "Medium", r"spec.cluster.affinity: 'Medium' is not known: give Low, High, Auto"),
+        ("cluster.deviceType", 5, r"spec.cluster.deviceType: 5 is no text"),
+        ("model.dtype", "FP4", r"spec.model.dtype: 'FP4' is not known"),
+        ("model.maxModelLength", 0.5, r"spec.model.maxModelLength: 0.5 is no number of tokens"),
+    ],
+)
+def test_a_wrong_field_is_named(path: str, value: object, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        parse_resource(text_of(changed(path, value)), "cr.yaml")

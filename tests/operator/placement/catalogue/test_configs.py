@@ -1,0 +1,94 @@
+"""Models by their config.json."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distserve_operator.placement.catalogue.configs import model_from_config
+from distserve_operator.placement.catalogue.errors import UnsupportedConfigError
+from distserve_operator.placement.catalogue.models import model_shape
+
+OPT: dict[str, Any] = {
+    "model_type": "opt",
+    "_name_or_path": "OPT-13B",
+    "hidden_size": 5120,
+    "ffn_dim": 20480,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 40,
+    "vocab_size": 50272,
+    "max_position_embeddings": 2048,
+    "torch_dtype": "float16",
+}
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "_name_or_path": "GPT2",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "_name_or_path": "Llama-3.1-8B",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+QWEN3: dict[str, Any] = {
+    "model_type": "qwen3",
+    "_name_or_path": "Qwen3-4B",
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "tie_word_embeddings": True,
+    "dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("config", [OPT, GPT2, LLAMA, QWEN3])
+def test_a_configuration_gives_the_same_model_as_the_catalogue(config: dict[str, Any]) -> None:
+    assert model_from_config(config) == model_shape(config["_name_or_path"])
+
+
+@pytest.mark.parametrize("kind", ["mistral", "qwen2"])
+def test_relatives_of_llama_are_read_alike(kind: str) -> None:
+    assert model_from_config(LLAMA | {"model_type": kind}) == model_from_config(LLAMA)
+
+
+def test_without_kv_heads_every_head_has_its_own() -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    assert model_from_config(config).kv_heads == 32
+
+
+def test_name_and_weight_type_can_be_given() -> None:
+    model = model_from_config(LLAMA, name="mine", weight_type="INT8")
+    assert model == replace(model_shape("Llama-3.1-8B", "INT8"), name="mine")
+
+
+def test_another_architecture_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UnsupportedConfigError, match="model_type 'mixtral'; known are opt, gpt2, llama, mistral"):
+        model_from_config(LLAMA | {"model_type": "mixtral"})
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(UnsupportedConfigError, match=r"Llama-3\.1-8B has no field 'intermediate_size'"):
+        model_from_config({key: value for key, value in LLAMA.items() if key != "intermediate_size"})
+
+
+@pytest.mark.parametrize("value", ["many", None, [1], 0, -3])
+def test_a_field_of_the_wrong_kind_is_refused(value: object) -> None:
+    with pytest.raises(UnsupportedConfigError):
+        model_from_config(OPT | {"num_attention_heads": value})

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.api.devices import DeviceType
 from distserve_operator.manifests.devices import kv_cache_memory, resources, scheduling
 from distserve_operator.manifests.metadata import object_metadata, role_labels, selector_labels
 from distserve_operator.manifests.model_files import ModelFiles, literal, model_files
@@ -82,6 +83,7 @@ def _arguments(template: WorkerTemplate, model: str) -> list[str]:
         f"--model={literal(model)}",
         f"--served-name={template.model.served_name}",
         f"--dtype={template.model.dtype}",
+        f"--device={'cpu' if template.cluster.device_type is DeviceType.CPU else 'cuda'}",
         *([] if limit is None else [f"--max-model-length={limit}"]),
         f"--kv-cache-memory={kv_cache_memory(template)}",
         f"--advertise-host=$({ENV_POD_IP})",

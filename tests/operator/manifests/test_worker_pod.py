@@ -68,6 +68,7 @@ def test_a_pod_fits_the_restricted_pod_security_standard(role: Role) -> None:
 def test_a_cpu_fleet_asks_for_cores_and_memory_and_no_gpu(role: Role) -> None:
     """B34."""
     pod = pod_of(deployment(cluster={"coresPerDevice": 3}), role)
+    assert "--device=cpu" in container_of(pod)["args"]
     asked = {"cpu": "3", "memory": "3072Mi"}
     assert container_of(pod)["resources"] == {"requests": asked, "limits": asked}
     assert "affinity" not in pod["spec"]
@@ -84,6 +85,7 @@ def test_threads_follow_the_cpu_request(role: Role) -> None:
 @roles
 def test_a_gpu_fleet_asks_for_gpus_of_the_right_product(role: Role, device_type: str) -> None:
     pod = pod_of(parse(gpu_resource(device_type=device_type)), role)
+    assert "--device=cuda" in container_of(pod)["args"]
     resources = container_of(pod)["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": "1"}
     assert resources["requests"]["nvidia.com/gpu"] == "1"

@@ -14,27 +14,29 @@ from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.spaces import shapes
-from distserve_operator.placement.shape import Colocated, Placement, Pool, Shape
+from distserve_operator.placement.shape import Colocated, Placement, Pool
 
-INSTANCES: Final = 16  # of the smallest shape: a rate that needs more is cut
+IN_FLIGHT: Final = 3000  # requests of a cell: what a run of the simulation follows well
+INSTANCES: Final = 16  # of the smallest shape, that are searched of a large cluster
 SEARCHED: Final = 64  # devices that are all searched when there is no rate to hold
 
 
 def cells_of(question: Question) -> int:
-    """Into how many parts the rate is cut; 1 when one cell has devices enough, by the bounds."""
+    """Into how many parts the rate is cut, by the requests that would be in flight at once."""
     if question.rate is None or isinstance(question.window, FiniteWindow):
         return 1
-    evaluator = Evaluator(question, question.workload.sample(question.seed, question.window.requests))
-    best = max((_per_device(evaluator, shape) for shape in shapes(question)), default=0.0)
-    return max(1, math.ceil(question.rate / best / (INSTANCES * smallest(question)))) if best > 0 else 1
+    evaluator = _bounds_of(question)
+    steps = [max(plane.fixed for plane in law.decode) + law.host.per_step for law in question.latency.laws.values()]
+    in_flight = question.rate * evaluator.demand.lasting * min(steps)
+    return max(1, math.ceil(in_flight / IN_FLIGHT))
 
 
-def one_cell(question: Question, cells: int) -> Question:
-    """The question of one cell: its part of the rate, and of the nodes no more than it can use."""
+def one_cell(question: Question, cells: int, spare: int = 2) -> Question:
+    """The question of one cell: its part of the rate and of the nodes, `spare` times what the bounds say it needs."""
     free = sorted(question.inventory.free, reverse=True)[: max(1, len(question.inventory.free) // cells)]
     most = question.inventory.most // cells
-    inventory = bounded(Inventory(tuple(free), most), _room(question))
     rate = None if question.rate is None else question.rate / cells
+    inventory = bounded(Inventory(tuple(free), most), _room(question, rate, spare))
     return replace(question, rate=rate, inventory=inventory)
 
 
@@ -70,17 +72,22 @@ def repeated(plan: Plan, cells: int) -> Plan:
     )
 
 
-def _room(question: Question) -> int:
-    """Devices of a cell: with a rate twice what the bounds say, without one all of a small cluster or a part."""
+def _room(question: Question, rate: float | None, spare: int) -> int:
+    """Devices of a cell: with a rate by what the bounds say, without one all of a small cluster or a part."""
     part = INSTANCES * smallest(question)
-    if question.rate is not None:
-        return 2 * part
-    return SEARCHED if question.inventory.devices <= SEARCHED else part
+    if rate is None:
+        return SEARCHED if question.inventory.devices <= SEARCHED else part
+    evaluator = _bounds_of(question)
+    pairs = [
+        (evaluator.prefill_upper(shape), evaluator.decode_upper(shape), shape.devices) for shape in shapes(question)
+    ]
+    prefill, decode = max(p / n for p, _, n in pairs), max(d / n for _, d, n in pairs)
+    least = rate / prefill + rate / decode if prefill > 0 and decode > 0 else 0.0
+    return max(part, math.ceil(spare * least))
 
 
-def _per_device(evaluator: Evaluator, shape: Shape) -> float:
-    prefill, decode = evaluator.prefill_upper(shape), evaluator.decode_upper(shape)
-    return max(prefill, decode) / shape.devices
+def _bounds_of(question: Question) -> Evaluator:
+    return Evaluator(question, question.workload.sample(question.seed, question.window.requests))
 
 
 def _candidate(candidate: Candidate | None, cells: int) -> Candidate | None:

@@ -36,6 +36,7 @@ class Evaluator:
     simulations: int = 0
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
     _known: dict[Hashable, float] = field(default_factory=dict)
+    _held: dict[Pool, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.demand = demand_of(self.path, self.question.slo.attainment)
@@ -67,8 +68,19 @@ class Evaluator:
 
     def prefill_passes(self, pool: Pool, rate: float) -> bool:
         """Whether the prefill phase alone holds TTFT; a whole fleet with this pool cannot do better."""
+        if isinstance(self.question.window, Steady) and rate > pool.replicas * self.prefill_upper(pool.shape):
+            return False
         key = ("prefill passes", pool, rate)
         return bool(self._once(key, lambda: self._phase_passes(self._prefill_only(pool), rate, pool.shape.tp)))
+
+    def prefill_holds(self, pool: Pool, rate: float) -> bool:
+        """As `prefill_passes`; what passes is taken to pass at lower rates, what fails to fail at higher ones."""
+        passed, failed = self._held.get(pool, (0.0, math.inf))
+        if passed < rate < failed:
+            passes = self.prefill_passes(pool, rate)
+            self._held[pool] = (rate, failed) if passes else (passed, rate)
+            return passes
+        return rate <= passed
 
     def prefill_goodput(self, pool: Pool) -> float:
         """Goodput of the prefill phase alone."""

@@ -8,7 +8,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distserve_operator.placement.search.evaluating import Evaluator
@@ -56,10 +56,13 @@ def best_per_device(evaluator: Evaluator) -> Found:
                 pruned += 1
                 bound = evaluator.upper(placement) / placement.devices
                 heapq.heappush(queue, _Entry((-bound, -float(placement.devices)), next(numbers), placement))
-        elif _unrefined(entry):
-            _refine(evaluator, entry)
-            heapq.heappush(queue, entry)
-        elif evaluator.passes(entry.item, _or_any(best * (1 - MARGIN) * entry.item.devices)):
+            continue
+        target = _or_any(best * (1 - MARGIN) * entry.item.devices)
+        if isinstance(entry.item, Disaggregated) and not evaluator.prefill_holds(entry.item.prefill, target):
+            continue
+        if isinstance(entry.item, Disaggregated) and not entry.refined:
+            heapq.heappush(queue, _refined(evaluator, entry, entry.item))
+        elif evaluator.passes(entry.item, target):
             reached[entry.item] = evaluator.goodput(entry.item) / entry.item.devices
             best = max(best, reached[entry.item])
     kept = [placement for placement in reached if reached[placement] >= best * (1 - MARGIN) and best > 0]
@@ -138,15 +141,10 @@ def _least_counts(evaluator: Evaluator, family: Family, rate: float) -> Counts |
     return tuple(max(1, math.ceil(rate / one)) for one in rates)
 
 
-def _unrefined(entry: _Entry) -> bool:
-    return isinstance(entry.item, Disaggregated) and not entry.refined
-
-
-def _refine(evaluator: Evaluator, entry: _Entry) -> None:
-    assert isinstance(entry.item, Disaggregated)
-    bound = evaluator.prefill_goodput(entry.item.prefill) / entry.item.devices
-    entry.rank = (max(entry.rank[0], -bound), *entry.rank[1:])
-    entry.refined = True
+def _refined(evaluator: Evaluator, entry: _Entry, placement: Disaggregated) -> _Entry:
+    """The same candidate with a bound that knows how its prefill phase does alone."""
+    bound = evaluator.prefill_goodput(placement.prefill) / placement.devices
+    return replace(entry, rank=(max(entry.rank[0], -bound), *entry.rank[1:]), refined=True)
 
 
 def _or_any(rate: float) -> float:

@@ -18,6 +18,7 @@ from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.workload.path import Path
 
 FINALISTS: Final = 4
+SPARE: Final = (4, 16, 64)  # times the devices that the bounds call for, where fewer did not do
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
 Kind = Literal["disaggregated", "colocated"]
 KINDS: Final[tuple[Kind, ...]] = ("disaggregated", "colocated")
@@ -43,17 +44,24 @@ def plan(question: Question) -> Plan:
     """The placement for a question, and why. Deterministic: equal questions have equal answers."""
     if not question.inventory.devices or not shapes(replace(question, inventory=bounded(question.inventory, MOST))):
         return explaining.nothing_fits(question)
-    cells = cells_of(replace(question, inventory=bounded(question.inventory, MOST)))
-    if cells * len(KINDS) > question.inventory.devices:
-        cells = 1
-    return repeated(_plan_cell(one_cell(question, cells)), cells)
-
-
-def _plan_cell(question: Question) -> Plan:
     path = _path_of(question)
     if question.rule == "paper":
         return _choose(question, [_by_the_paper(question, path)])
+    cells = cells_of(replace(question, inventory=bounded(question.inventory, MOST)))
+    if cells * len(KINDS) > question.inventory.devices:
+        cells = 1
     kinds = KINDS if question.only is None else (question.only,)
+    part = one_cell(question, cells)
+    found = _plan_part(part, kinds, path)
+    for spare in SPARE:
+        larger = one_cell(question, cells, spare)
+        if found.feasible or larger == part:
+            break
+        part, found = larger, _plan_part(larger, kinds, path)
+    return repeated(found, cells)
+
+
+def _plan_part(question: Question, kinds: Sequence[Kind], path: Path) -> Plan:
     return _choose(question, [_search(replace(question, only=kind), path) for kind in kinds])
 
 
@@ -93,7 +101,7 @@ def _finalists(kept: Sequence[Placement]) -> list[Placement]:
 
 
 def _by_the_paper(question: Question, path: Path) -> _Searched:
-    evaluator = Evaluator(question, path)
+    evaluator = Evaluator(replace(question, inventory=bounded(question.inventory, MOST)), path)
     verifier = Verifier.of(question, evaluator)
     placement = paper_rule(evaluator)
     if placement is None:

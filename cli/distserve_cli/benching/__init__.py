@@ -1,0 +1,1 @@
+"""`distserve bench`: measurements that print a table and write their samples as JSON."""

@@ -1,0 +1,98 @@
+"""Runs the placement benchmarks: CPU time of the search, and devices that the joint rule saves."""
+
+import platform
+import resource
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numba
+import numpy as np
+
+from distserve_cli.benching.cases import Case, savings_cases, speed_cases
+from distserve_operator.placement.answer import Plan
+from distserve_operator.placement.question import Question
+from distserve_operator.placement.search.planning import plan
+from distserve_operator.placement.simulation.loading import load
+
+Row = dict[str, Any]
+REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A plan and the CPU seconds that finding it took, each time."""
+
+    plan: Plan
+    seconds: list[float]
+
+
+def bench_speed() -> Row:
+    """CPU seconds of each search, the least of some; ratios to the published code where there are figures of it."""
+    load()
+    rows = [_speed_row(case) for case in speed_cases()]
+    return {"rows": rows, "peakMebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, **_machine()}
+
+
+def bench_savings() -> Row:
+    """Devices that a rate needs: by the joint rule, by the paper's, and colocated."""
+    load()
+    rows = [_savings_row(case) for case in savings_cases()]
+    saved = [1 - row["joint"]["devices"] / row["paper"]["devices"] for row in rows]
+    return {"rows": rows, "meanSaving": float(np.mean(saved)), **_machine()}
+
+
+def _speed_row(case: Case) -> Row:
+    timed = _timed(case.question, REPEATS)
+    chosen, best = timed.plan.chosen, min(timed.seconds)
+    return {
+        "case": case.name,
+        "cpuSeconds": timed.seconds,
+        "referenceCpuSeconds": case.reference_seconds,
+        "ratio": None if case.reference_seconds is None else case.reference_seconds / best,
+        "simulations": timed.plan.counted.simulations,
+        "plan": None if chosen is None else str(chosen.placement),
+    }
+
+
+def _savings_row(case: Case) -> Row:
+    questions = {
+        "joint": case.question,
+        "paper": replace(case.question, rule="paper"),
+        "colocated": replace(case.question, only="colocated"),
+    }
+    return {"case": case.name, **{name: _devices(question) for name, question in questions.items()}}
+
+
+def _devices(question: Question) -> Row:
+    found = plan(question)
+    placement = None if found.chosen is None else found.chosen.placement
+    return {
+        "devices": None if placement is None else placement.devices,
+        "plan": None if placement is None else str(placement),
+        "holds": found.feasible,
+    }
+
+
+def _timed(question: Question, times: int) -> Timed:
+    seconds = []
+    for _ in range(times):
+        start = time.process_time()
+        found = plan(question)
+        seconds.append(time.process_time() - start)
+    return Timed(found, seconds)
+
+
+def _machine() -> Row:
+    versions = {"python": platform.python_version(), "numba": numba.__version__, "numpy": np.__version__}
+    return {"machine": platform.machine(), "processor": _processor(), "versions": versions}
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:  # noqa: PTH123
+            lines: Iterable[str] = info.read().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -1,0 +1,103 @@
+"""Runs one batch on an engine and times its step; the engine is empty before and after."""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from distserve_worker.engine.dtypes import DTYPES
+from distserve_worker.engine.interface import Engine, Happening, KvLayout, Reserved, Sampling, Token, Work
+from distserve_worker.measuring.batches import ROOM, Batch
+from distserve_worker.measuring.surveying import Sample
+
+
+class StepFailed(Exception):  # noqa: N818 - named after what happened
+    """The engine did not run the batch as one step; the text says what it told instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    seconds: float
+    waited: float  # share of them in which the thread did not run
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """An engine, and its twin without a model."""
+
+    engine: Engine
+    empty: Engine
+    vocabulary: int
+    temperature: float
+
+    def visit(self, batch: Batch) -> Sample:
+        """One step of the batch on each. Raises `StepFailed`."""
+        works = [self._work(str(place), length, batch) for place, length in enumerate(batch.lengths)]
+        run = _prefill if batch.phase == "prefill" else _decode
+        full, empty = run(self.engine, works), run(self.empty, works)
+        return Sample(full.seconds, empty.seconds, full.waited)
+
+    def _work(self, request_id: str, length: int, batch: Batch) -> Work:
+        """A request with tokens at random. Of a decode request the last one is still to come: see `_decode`."""
+        output = 0 if batch.phase == "prefill" else 1
+        tokens = tuple(random.Random(length).choices(range(self.vocabulary), k=length - output))  # noqa: S311 - no secret
+        prompt = length - 2 * output
+        sampling = Sampling(self.temperature, seed=int(request_id))
+        return Work(request_id, tokens[:prompt], tokens[prompt:], sampling, max_tokens=length + ROOM - prompt)
+
+
+def _prefill(engine: Engine, works: Sequence[Work]) -> _Timing:
+    with _admitted(engine, works):
+        return _timed_step(engine, works)
+
+
+def _decode(engine: Engine, works: Sequence[Work]) -> _Timing:
+    """A first step brings the batch in order, which later ones profit from; the second one is timed."""
+    with _admitted(engine, works):
+        reserved = engine.step()
+        if sum(isinstance(one, Reserved) for one in reserved) != len(works):
+            raise StepFailed(f"{len(works)} requests should have got blocks, the engine told {reserved[:3]}")
+        contents = _contents(engine.description.layout)
+        for work in works:
+            for buffer in engine.import_target(work.request_id).buffers:
+                buffer[:] = contents
+            engine.imported(work.request_id)
+        _timed_step(engine, works)
+        return _timed_step(engine, works)
+
+
+@contextmanager
+def _admitted(engine: Engine, works: Sequence[Work]) -> Iterator[None]:
+    for work in works:
+        engine.admit(work)
+    try:
+        yield
+    finally:
+        for work in works:
+            engine.cancel(work.request_id)
+            engine.unpin(work.request_id)
+
+
+def _timed_step(engine: Engine, works: Sequence[Work]) -> _Timing:
+    start, ran = time.perf_counter(), time.thread_time()
+    happenings = engine.step()
+    seconds, ran = time.perf_counter() - start, time.thread_time() - ran
+    _check(happenings, works)
+    return _Timing(seconds, max(0.0, 1 - ran / seconds))
+
+
+def _check(happenings: Sequence[Happening], works: Sequence[Work]) -> None:
+    """Raise `StepFailed` unless each request got a token."""
+    if {one.request_id for one in happenings if isinstance(one, Token)} != {work.request_id for work in works}:
+        other = next((one for one in happenings if not isinstance(one, Token)), "fewer tokens")
+        raise StepFailed(f"a step of {len(works)} requests should have brought each a token, the engine told {other}")
+
+
+def _contents(layout: KvLayout) -> memoryview:
+    """Bytes of a block as a pull would bring them. Memory nobody wrote to is read faster than any other."""
+    shape = (layout.layers, 2, layout.kv_heads, layout.block_tokens, layout.head_dim)
+    block = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(DTYPES[layout.dtype])
+    return block.flatten().view(torch.uint8).numpy().data

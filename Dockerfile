@@ -14,6 +14,11 @@ ENV PATH=/opt/distserve/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECO
 
 FROM source AS operator
 RUN scripts/install python3 operator
+# The simulator is compiled here, for any processor of the architecture; containers copy it into a folder of their own. The
+# compiled code is bound to the time of its source, of which an image keeps whole seconds only.
+ENV NUMBA_CPU_NAME=generic DISTSERVE_COMPILED=/opt/distserve/compiled/distserve/simulation
+RUN find operator -name '*.py' -exec touch -d @1700000000 {} + \
+    && XDG_CACHE_HOME=/opt/distserve/compiled python -m distserve_operator.reconciling.warming
 USER 65532
 ENTRYPOINT ["python", "-m", "distserve_operator"]
 

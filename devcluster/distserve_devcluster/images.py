@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from distserve_devcluster.locations import CHECKOUT
+from distserve_devcluster.locations import CHECKOUT, cache_folder
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -50,7 +50,14 @@ def default_images() -> dict[str, Image]:
     """The product's images under their released names, each run from the environment that this process runs in."""
     tag = version("distserve")
     return {
-        f"distserve/operator:{tag}": python_image("-m", "distserve_operator"),
+        f"distserve/operator:{tag}": _with_compiled(python_image("-m", "distserve_operator")),
         f"distserve/gateway:{tag}": python_image("-m", "distserve_worker.gateway"),
         f"distserve/worker:{tag}": python_image("-m", "distserve_worker.server"),
     }
+
+
+def _with_compiled(image: Image) -> Image:
+    """The operator's, with what this machine has compiled of its simulator."""
+    folder = cache_folder() / "simulation"
+    env = {**image.env, "DISTSERVE_COMPILED": str(folder)}
+    return replace(image, env=env, paths=(*image.paths, folder) if folder.is_dir() else image.paths)

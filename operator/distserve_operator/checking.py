@@ -31,6 +31,9 @@ def _needed(arguments: Arguments) -> Iterable[dict[str, str]]:
     for kind in (POD, *CHILD_KINDS.values()):
         yield from (_right(kind, verb) for verb in _WRITES)
     yield _right(EVENT, "create")
+    if arguments.namespaces is None:
+        # Without it free devices cannot be counted; an operator of some namespaces does without.
+        yield {"group": "", "resource": "nodes", "verb": "list"}
     yield {"group": GROUP, "resource": PLURAL, "subresource": "status", "verb": "patch"}
     role = arguments.workloads.gateway_cluster_role
     yield {"group": "rbac.authorization.k8s.io", "resource": "clusterroles", "name": role, "verb": "bind"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 import kopf
@@ -14,10 +15,13 @@ from distserve_operator.cluster.errors import ApiRefusedError, ApiUnreachableErr
 from distserve_operator.cluster.eventing import EventRecorder
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE
 from distserve_operator.cluster.requesting import Api
+from distserve_operator.cluster.surveying import survey
 from distserve_operator.cluster.writing import NOT_FOUND, ClusterWriter
 from distserve_operator.handlers import operator_registry, operator_settings
 from distserve_operator.probing import serve_probes
 from distserve_operator.reconciling.passing import Reconciler
+from distserve_operator.reconciling.placing import Placer
+from distserve_operator.reconciling.searching import Searcher
 from distserve_operator.reconciling.work_queue import WorkQueue
 from distserve_operator.reconciling.working import PASS_SECONDS, resync, work
 
@@ -41,7 +45,10 @@ async def run_operator(arguments: Arguments) -> None:
 async def _run(arguments: Arguments, api: Api, gateways: GatewayClient) -> None:
     cache, queue = ObjectCache(), WorkQueue[Key]()
     recorder = EventRecorder(api)
-    reconciler = Reconciler(cache, ClusterWriter(api, cache), recorder, gateways, arguments.workloads)
+    writer = ClusterWriter(api, cache)
+    searcher = Searcher(partial(survey, api), queue.add)
+    placer = Placer(searcher, writer, recorder)
+    reconciler = Reconciler(cache, writer, recorder, gateways, placer, arguments.workloads)
     started = asyncio.Event()
     checks = {
         "/healthz": lambda: _stuck(queue),
@@ -59,6 +66,7 @@ async def _run(arguments: Arguments, api: Api, gateways: GatewayClient) -> None:
         await _watch_beside(tasks, arguments, cache, queue, started)
     finally:
         probes.cancel()
+        await searcher.close()
 
 
 async def _watch_beside(

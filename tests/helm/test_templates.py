@@ -73,7 +73,7 @@ def test_a_digest_goes_before_a_tag(render: Render) -> None:
         ({"imagePullSecrets": [{"name": "key"}]}, ["imagePullSecrets"], [{"name": "key"}]),
         ({"image": {"pullPolicy": "Always"}}, ["containers", 0, "imagePullPolicy"], "Always"),
         ({"resources": {"limits": {"cpu": 1}}}, ["containers", 0, "resources", "limits", "cpu"], 1),
-        ({"extraEnv": [{"name": "A", "value": "b"}]}, ["containers", 0, "env", 1], {"name": "A", "value": "b"}),
+        ({"extraEnv": [{"name": "A", "value": "b"}]}, ["containers", 0, "env", 2], {"name": "A", "value": "b"}),
         ({"serviceAccount": {"name": "other"}}, ["serviceAccountName"], "other"),
         ({"serviceAccount": {"create": False}}, ["serviceAccountName"], "default"),
     ],
@@ -116,6 +116,15 @@ def test_the_operator_fits_the_restricted_pod_security_standard(render: Render) 
         assert security["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_the_operator_keeps_compiled_code_in_a_folder_that_it_can_write(render: Render) -> None:
+    spec = operator(render())
+    (container,) = spec["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    (folder,) = [each["value"] for each in container["env"] if each["name"] == "XDG_CACHE_HOME"]
+    (volume,) = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == folder]
+    assert "emptyDir" in next(each for each in spec["volumes"] if each["name"] == volume)
+
+
 def test_no_right_is_a_star_and_only_one_role_can_be_bound(render: Render) -> None:
     roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(), "ClusterRole")}
     assert set(roles) == {"distserve", "distserve-gateway"}
@@ -125,6 +134,7 @@ def test_no_right_is_a_star_and_only_one_role_can_be_bound(render: Render) -> No
     assert bind["resourceNames"] == ["distserve-gateway"]
     assert bind["verbs"] == ["bind"]
     assert not [rule for rule in roles["distserve"] if {"secrets", "escalate"} & {*rule["resources"], *rule["verbs"]}]
+    assert [rule["verbs"] for rule in roles["distserve"] if "nodes" in rule["resources"]] == [["list"]]
     (gateway,) = roles["distserve-gateway"]
     assert gateway == {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
 
@@ -132,6 +142,9 @@ def test_no_right_is_a_star_and_only_one_role_can_be_bound(render: Render) -> No
 def test_with_a_list_of_namespaces_the_rights_end_at_them(render: Render) -> None:
     manifests = render(watchNamespaces=["a", "b"])
     assert of_kind(manifests, "ClusterRoleBinding") == []
+    assert "nodes" not in [
+        name for role in of_kind(manifests, "ClusterRole") for r in role["rules"] for name in r["resources"]
+    ]
     assert [binding["metadata"]["namespace"] for binding in of_kind(manifests, "RoleBinding")] == ["a", "b"]
     assert parse_arguments(operator(manifests)["containers"][0]["args"]).namespaces == ("a", "b")
 

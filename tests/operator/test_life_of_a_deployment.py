@@ -27,7 +27,8 @@ def test_a_deployment_gets_ready_with_its_roles_and_gateway(operator: OperatorPr
     assert status["prefill"] == {"replicas": 2, "ready": 2, "updated": 2}
     assert status["endpoint"] == f"http://chat.{chat.namespace.name}.svc:8000/v1"
     shown = chat.namespace.kubectl("get", "dsd")
-    assert shown.split()[:6] == ["NAME", "MODEL", "SHAPE", "DEVICES", "READY", "AGE"]
+    columns = ["NAME", "MODEL", "SHAPE", "DEVICES", "GOODPUT/DEVICE", "ATTAINMENT", "READY", "AGE"]
+    assert shown.splitlines()[0].split() == columns
     events = chat.namespace.kubectl("describe", "dsd", "chat")
     assert "PodCreated" in events
     assert "Ready" in events

@@ -24,6 +24,7 @@ OTHERS = {
     "Normal",
     "Warning",
     "Reconcile",
+    "Plan",
     "Deployment",
 }
 SPOKEN = [
@@ -32,6 +33,8 @@ SPOKEN = [
     "plan/children.py",
     "reconciling/acting.py",
     "reconciling/happenings.py",
+    "observed/recorded.py",
+    "plan/refusals.py",
 ]
 
 

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 from distserve_testing.clusters import Namespace
-from distserve_testing.deployments import SETTINGS, resource
+from distserve_testing.deployments import SETTINGS, placed, resource
 from distserve_testing.rest import Rest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from distserve_operator.api.parsing import parse
 from distserve_operator.manifests.children import desired_children
 from distserve_operator.manifests.worker_pod import build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
@@ -101,7 +100,7 @@ def test_what_the_schema_accepts_can_be_served(accounts: Namespace, rest: Rest, 
     if answer.status_code == 422:
         return
     assert answer.status_code == 201, answer.text
-    fleet = parse(answer.json())
+    fleet = placed(answer.json())
     for role in (Role.PREFILL, Role.DECODE):
         pod = build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0)
         rest.create("pods", where, pod, **strict)

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import yaml
 from distserve_testing.clusters import Namespace
-from distserve_testing.deployments import SAMPLES, SETTINGS, gpu_resource, resource
+from distserve_testing.deployments import SAMPLES, SETTINGS, gpu_resource, placed, resource
 from distserve_testing.rest import Rest
 
-from distserve_operator.api.parsing import parse
 from distserve_operator.manifests.children import desired_children
 from distserve_operator.manifests.worker_pod import build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
@@ -124,7 +123,7 @@ def test_all_our_pods_pass_restricted_pod_security(namespace: Namespace, rest: R
     strict = {"dryRun": "All", "fieldValidation": "Strict"}
     for body in [resource(), resource(uri="hf://o/n@main"), gpu_resource(), gpu_resource(device_type="L40S")]:
         body["metadata"]["namespace"] = where
-        fleet = parse(body)
+        fleet = placed(body)
         children = {child.kind: child.manifest for child in desired_children(fleet, SETTINGS)}
         for role in (Role.PREFILL, Role.DECODE):
             rest.create("pods", where, build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0), **strict)

@@ -1,9 +1,26 @@
 """What a user asks for: the spec of a DistServeDeployment, checked and with its defaults."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from distserve_operator.api.devices import DeviceType
 from distserve_operator.api.model import ModelSource
+from distserve_operator.api.targets import Targets
+
+
+class Mode(StrEnum):
+    """`spec.mode`: bring the cluster to the shape, or only say what it is."""
+
+    APPLY = "Apply"
+    PLAN = "Plan"
+
+
+class Affinity(StrEnum):
+    """`spec.cluster.affinity`: where KV may travel."""
+
+    AUTO = "Auto"
+    HIGH = "High"
+    LOW = "Low"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +43,7 @@ class Cluster:
     cores_per_device: int | None
     memory_per_device: int
     max_devices: int
+    affinity: Affinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +71,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`spec.placement` of type Manual."""
+    """Shapes of both roles: of the spec, or found by the search."""
 
     prefill: Shape
     decode: Shape
@@ -77,7 +95,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class DistServeDeployment:
-    """One custom resource."""
+    """One custom resource with the shape in which it is served."""
 
     namespace: str
     name: str
@@ -87,3 +105,24 @@ class DistServeDeployment:
     cluster: Cluster
     placement: Placement
     gateway: Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One custom resource as it is written: with a shape (Manual), or with what to search a shape for (Auto)."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    mode: Mode
+    model: Model
+    cluster: Cluster
+    placement: Placement | Targets
+    gateway: Gateway
+
+    def placed(self, placement: Placement) -> DistServeDeployment:
+        """The same in a shape."""
+        return DistServeDeployment(
+            self.namespace, self.name, self.uid, self.generation, self.model, self.cluster, placement, self.gateway
+        )

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from distserve_operator.api.deployment import (
+    Affinity,
     Cluster,
-    DistServeDeployment,
     Gateway,
+    Mode,
     Model,
     Placement,
     Shape,
+    Wanted,
 )
 from distserve_operator.api.devices import DeviceType
 from distserve_operator.api.model import parse_model_uri
 from distserve_operator.api.quantities import parse_bytes
+from distserve_operator.api.targets import Slo, Targets, Tokens, Workload
 
 NVIDIA_GPU = "nvidia.com/gpu"
 
@@ -25,18 +28,19 @@ class SpecError(ValueError):
     """A spec that cannot be understood; the text names the field."""
 
 
-def parse(body: Mapping[str, Any]) -> DistServeDeployment:
+def parse(body: Mapping[str, Any]) -> Wanted:
     """The typed view of an object. Raises `SpecError`."""
     metadata, spec = body["metadata"], body.get("spec") or {}
     try:
-        return DistServeDeployment(
+        return Wanted(
             namespace=metadata["namespace"],
             name=metadata["name"],
             uid=metadata["uid"],
             generation=metadata.get("generation", 1),
+            mode=Mode(spec.get("mode", Mode.APPLY)),
             model=_model(spec["model"], metadata["name"]),
             cluster=_cluster(spec["cluster"]),
-            placement=Placement(_shape(spec["placement"]["prefill"]), _shape(spec["placement"]["decode"])),
+            placement=_placement(spec),
             gateway=_gateway(spec.get("gateway") or {}),
         )
     except KeyError as error:
@@ -64,11 +68,44 @@ def _cluster(cluster: Mapping[str, Any]) -> Cluster:
         cores_per_device=cluster["coresPerDevice"] if is_cpu else None,
         memory_per_device=parse_bytes(cluster.get("memoryPerDevice", "4Gi")),
         max_devices=cluster["maxDevices"],
+        affinity=Affinity(cluster.get("affinity", Affinity.AUTO)),
     )
+
+
+def _placement(spec: Mapping[str, Any]) -> Placement | Targets:
+    placement = spec["placement"] or {}
+    match placement.get("type", "Manual"):
+        case "Manual":
+            return Placement(_shape(placement["prefill"]), _shape(placement["decode"]))
+        case "Auto":
+            return Targets(_slo(spec["slo"]), _workload(spec["workload"]))
+    raise ValueError(f"placement.type is {placement['type']!r}: write Manual or Auto")
 
 
 def _shape(shape: Mapping[str, Any]) -> Shape:
     return Shape(tp=shape.get("tp", 1), pp=shape.get("pp", 1), replicas=shape.get("replicas", 1))
+
+
+def _slo(slo: Mapping[str, Any]) -> Slo:
+    return Slo(
+        ttft_milliseconds=slo["ttftMilliseconds"],
+        tpot_milliseconds=slo["tpotMilliseconds"],
+        max_gap_milliseconds=slo.get("maxGapMilliseconds"),
+        attainment_percent=slo.get("attainmentPercent", 90),
+    )
+
+
+def _workload(workload: Mapping[str, Any]) -> Workload:
+    rate = workload.get("requestsPerSecond")
+    return Workload(
+        requests_per_second=None if rate is None else float(rate),
+        input_tokens=_tokens(workload["inputTokens"]),
+        output_tokens=_tokens(workload["outputTokens"]),
+    )
+
+
+def _tokens(tokens: Mapping[str, Any]) -> Tokens:
+    return Tokens(mean=tokens["mean"], variation_percent=tokens.get("variationPercent", 0))
 
 
 def _gateway(gateway: Mapping[str, Any]) -> Gateway:

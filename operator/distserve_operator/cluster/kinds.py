@@ -35,4 +35,5 @@ CHILD_KINDS: Final = {
         Kind("Deployment", "apps", "v1", "deployments"),
     )
 }
+NODES_PATH: Final = "/api/v1/nodes"
 WATCHED: Final = (DEPLOYMENT_RESOURCE, POD, *CHILD_KINDS.values())

@@ -3,39 +3,40 @@
 from typing import Final
 
 from distserve_operator.conditions.condition import ConditionType, State, Verdict, Verdicts
+from distserve_operator.conditions.decision import NOT_PLACED, PLAN_ONLY
 from distserve_operator.conditions.gateway import gateway_verdict
-from distserve_operator.conditions.placement import placement_verdict
 from distserve_operator.conditions.role import role_verdict
 from distserve_operator.conditions.situation import Situation, deployment_endpoint
 
 _PARTS: Final = (ConditionType.PLACEMENT, ConditionType.PREFILL, ConditionType.DECODE, ConditionType.GATEWAY)
-_NOT_PLACED: Final = Verdict(State.UNKNOWN, "NotPlaced", "nothing is changed while PlacementReady is not True")
 
 
 def verdicts_of(situation: Situation) -> Verdicts:
-    """All conditions of a deployment whose spec is understood."""
-    placement = placement_verdict(situation.deployment)
-    if not placement.holds:
-        return _sum_up(situation, placement, _NOT_PLACED, _NOT_PLACED, _NOT_PLACED)
+    """All conditions of a deployment that has a shape."""
+    if situation.untouched is not None:
+        return verdicts_without_children(situation.placement, situation.untouched)
     return _sum_up(
-        situation,
-        placement,
+        _serving(situation),
+        situation.placement,
         role_verdict(situation.prefill),
         role_verdict(situation.decode),
         gateway_verdict(situation),
     )
 
 
+def verdicts_without_children(placement: Verdict, untouched: Verdict) -> Verdicts:
+    """All conditions while no child is made or changed; `untouched` says why not."""
+    return _sum_up("", placement, untouched, untouched, untouched)
+
+
 def verdicts_of_invalid_spec(message: str) -> Verdicts:
     """All conditions of a deployment whose spec is not understood."""
-    invalid = Verdict(State.FALSE, "SpecInvalid", message, permanent=True)
-    parts = dict.fromkeys(_PARTS, _NOT_PLACED) | {ConditionType.PLACEMENT: invalid}
-    return {ConditionType.READY: _ready(parts, ""), **parts, **_progress(parts)}
+    return verdicts_without_children(Verdict(State.FALSE, "SpecInvalid", message, permanent=True), NOT_PLACED)
 
 
-def _sum_up(situation: Situation, *verdicts: Verdict) -> Verdicts:
+def _sum_up(serving: str, *verdicts: Verdict) -> Verdicts:
     parts = dict(zip(_PARTS, verdicts, strict=True))
-    return {ConditionType.READY: _ready(parts, _serving(situation)), **parts, **_progress(parts)}
+    return {ConditionType.READY: _ready(parts, serving), **parts, **_progress(parts)}
 
 
 def _ready(parts: Verdicts, serving: str) -> Verdict:
@@ -60,7 +61,7 @@ def _progress(parts: Verdicts) -> Verdicts:
             ConditionType.STALLED: Verdict(State.TRUE, verdict.reason, f"{kind} is {verdict.state}: {verdict.message}"),
         }
     free = Verdict(State.FALSE, "NoObstacle", "nothing keeps the operator from getting further")
-    waiting = next(((kind, v) for kind, v in parts.items() if not v.holds), None)
+    waiting = next(((kind, v) for kind, v in parts.items() if not v.holds and v is not PLAN_ONLY), None)
     if waiting is None:
         settled = Verdict(State.FALSE, "Settled", "everything is as the spec wants it")
         return {ConditionType.RECONCILING: settled, ConditionType.STALLED: free}

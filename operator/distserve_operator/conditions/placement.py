@@ -1,26 +1,43 @@
-"""PlacementReady: whether the wanted shape can be served at all."""
+"""PlacementReady: whether there is a shape, and whether it can be served at all."""
 
-from distserve_operator.api.deployment import DistServeDeployment
+from collections.abc import Iterable
+
+from distserve_operator.api.capability import WORKERS, WORKERS_TEXT
+from distserve_operator.api.deployment import Cluster, DistServeDeployment, Mode, Wanted
 from distserve_operator.conditions.condition import State, Verdict
+from distserve_operator.observed.recorded import RecordedPlan
+from distserve_operator.observed.search import Answered, Search, SearchFailed, Unanswerable
 from distserve_proto.contract import Role
 
 
 def placement_verdict(deployment: DistServeDeployment) -> Verdict:
-    """False when no pod may be made for this spec."""
+    """False when no pod may be made for this shape."""
     return _unsupported_shape(deployment) or _too_many_devices(deployment) or _placed(deployment)
 
 
+def search_verdict(wanted: Wanted, search: Search) -> Verdict:
+    """Of a shape that is searched: True when there is an answer that holds the targets."""
+    match search:
+        case Unanswerable(reason, message):
+            return Verdict(State.FALSE, reason, message, permanent=True)
+        case SearchFailed(message, again_seconds):
+            return Verdict(State.FALSE, "SearchFailed", f"{message}; it is tried again in {again_seconds:.0f} s")
+        case Answered(plan):
+            return _found(wanted, plan) if plan.feasible else _infeasible(wanted, plan)
+    return Verdict(State.UNKNOWN, "Searching", "the shape for this spec is being searched")
+
+
 def _unsupported_shape(deployment: DistServeDeployment) -> Verdict | None:
-    """The engine runs an instance on one device so far."""
     shapes = {Role.PREFILL: deployment.placement.prefill, Role.DECODE: deployment.placement.decode}
     larger = [
         f"placement.{role} has tp {shape.tp} and pp {shape.pp}"
         for role, shape in shapes.items()
-        if shape.devices_per_instance > 1
+        if shape.tp > WORKERS.widest or shape.pp > WORKERS.deepest
     ]
     if not larger:
         return None
-    text = f"{' and '.join(larger)}: an instance runs on one device in this version, set tp and pp to 1"
+    most = f"tp up to {WORKERS.widest} and pp up to {WORKERS.deepest}"
+    text = f"{' and '.join(larger)}: this version runs {most}, lower them"
     return Verdict(State.FALSE, "UnsupportedShape", text, permanent=True)
 
 
@@ -33,6 +50,40 @@ def _too_many_devices(deployment: DistServeDeployment) -> Verdict | None:
 
 
 def _placed(deployment: DistServeDeployment) -> Verdict:
-    wanted, cluster = deployment.placement.devices, deployment.cluster
-    text = f"{deployment.placement} takes {wanted} of at most {cluster.max_devices} {cluster.device_type} devices"
-    return Verdict(State.TRUE, "Manual", text)
+    wanted = deployment.placement.devices
+    return Verdict(State.TRUE, "Manual", f"{deployment.placement} takes {_share(wanted, deployment.cluster)}")
+
+
+def _found(wanted: Wanted, plan: RecordedPlan) -> Verdict:
+    takes = f"{plan.shape} takes {_share(plan.devices, wanted.cluster)}"
+    text = _joined([takes, _figures(plan), *plan.reasons, plan.binding, _bounds(wanted)])
+    return Verdict(State.TRUE, "Planned", text)
+
+
+def _infeasible(wanted: Wanted, plan: RecordedPlan) -> Verdict:
+    """Nobody but a person can help when the spec itself is the bound; otherwise devices may come free."""
+    best = f"the best is {plan.shape}: {_figures(plan)}" if plan.shape else ""
+    nodes = f"free devices on nodes: {plan.inventory}"
+    text = _joined([*plan.reasons, plan.binding, best, nodes, _bounds(wanted)])
+    return Verdict(State.FALSE, plan.outcome, text, permanent=plan.bound_by_spec(wanted.cluster.max_devices))
+
+
+def _figures(plan: RecordedPlan) -> str:
+    goodput = f"goodput {plan.goodput} req/s, {plan.goodput_per_device} per device"
+    met = "" if plan.attainment_percent is None else f", {plan.attainment_percent} % of requests meet all targets"
+    return goodput + met
+
+
+def _bounds(wanted: Wanted) -> str:
+    """What was left out of the search, so that nobody takes the answer for the best of all."""
+    if wanted.mode is Mode.PLAN:
+        return ""
+    return f"searched among what can be made: {WORKERS_TEXT} (mode Plan searches all shapes)"
+
+
+def _share(devices: int, cluster: Cluster) -> str:
+    return f"{devices} of at most {cluster.max_devices} {cluster.device_type} devices"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "; ".join(part for part in parts if part)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment, Shape
+from distserve_operator.conditions.condition import Verdict
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.observed.answer import GatewayAnswer
 from distserve_operator.observed.fleet import Fleet
@@ -45,13 +46,18 @@ class RoleSituation:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A whole deployment after a pass; `answer` is the gateway's, None when it was not asked."""
+    """A whole deployment after a pass; `answer` is the gateway's, None when it was not asked.
+
+    `placement` is PlacementReady, `untouched` why no child is changed; see `decision.Decision`.
+    """
 
     deployment: DistServeDeployment
+    placement: Verdict
     prefill: RoleSituation
     decode: RoleSituation
     fleet: Fleet
     failures: tuple[Failure, ...]
+    untouched: Verdict | None = None
     answer: GatewayAnswer | None = None
 
 

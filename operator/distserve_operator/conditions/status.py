@@ -4,31 +4,41 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from distserve_operator.conditions.condition import ConditionType, Verdicts, render
-from distserve_operator.conditions.overall import verdicts_of, verdicts_of_invalid_spec
+from distserve_operator.api.deployment import Wanted
+from distserve_operator.conditions.condition import Verdicts, render
+from distserve_operator.conditions.decision import NOT_PLACED, Decision
+from distserve_operator.conditions.memory import Memory, memory_of
+from distserve_operator.conditions.overall import verdicts_of, verdicts_of_invalid_spec, verdicts_without_children
 from distserve_operator.conditions.situation import RoleSituation, Situation, deployment_endpoint
 from distserve_proto.contract import Role
 
 
-def status_of(situation: Situation, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def status_of(situation: Situation, memory: Memory, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Status after a pass; `previous` is the status before it."""
-    deployment, verdicts = situation.deployment, verdicts_of(situation)
-    status = _base(verdicts, deployment.generation, previous, now)
+    deployment = situation.deployment
+    status = _base(verdicts_of(situation), deployment.generation, previous, now) | memory
     status |= {
         "servedName": deployment.model.served_name,
         Role.PREFILL.value: _counts(situation.prefill),
         Role.DECODE.value: _counts(situation.decode),
         Role.GATEWAY.value: _gateway_counts(situation),
     }
-    if verdicts[ConditionType.PLACEMENT].holds:
-        status["plan"] = {"shape": str(deployment.placement), "devices": deployment.placement.devices}
+    if "serving" in memory:
         status["endpoint"] = deployment_endpoint(deployment)
     return status
 
 
+def status_without_children(
+    wanted: Wanted, decision: Decision, memory: Memory, previous: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """Status while there has never been a shape, so that nothing was made."""
+    verdicts = verdicts_without_children(decision.verdict, decision.untouched or NOT_PLACED)
+    return _base(verdicts, wanted.generation, previous, now) | memory | {"servedName": wanted.model.served_name}
+
+
 def status_of_invalid_spec(message: str, generation: int, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Status of a deployment whose spec is not understood."""
-    return _base(verdicts_of_invalid_spec(message), generation, previous, now)
+    return _base(verdicts_of_invalid_spec(message), generation, previous, now) | memory_of(previous)
 
 
 def _base(verdicts: Verdicts, generation: int, previous: Mapping[str, Any], now: datetime) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from distserve_operator.api.deployment import Cluster
 from distserve_operator.api.devices import GPUS
 from distserve_operator.manifests.worker_template import WorkerTemplate
 
@@ -11,25 +12,34 @@ _MIB: Final = 1024**2
 _CORES_PER_GPU: Final = 1
 
 
+def requests_per_device(cluster: Cluster) -> dict[str, int]:
+    """What a pod requests for each of its devices: cores, bytes of memory, and on a GPU fleet a GPU."""
+    asked = {"cpu": cluster.cores_per_device or _CORES_PER_GPU, "memory": cluster.memory_per_device}
+    return asked if cluster.resource_name is None else asked | {cluster.resource_name: 1}
+
+
 def resources(template: WorkerTemplate) -> dict[str, Any]:
     """`resources` of the worker's container. A CPU fleet asks for no GPU (B34)."""
-    cluster, devices = template.cluster, template.devices
-    memory = f"{cluster.memory_per_device * devices // _MIB}Mi"
+    cluster = template.cluster
+    asked = {name: amount * template.devices for name, amount in requests_per_device(cluster).items()}
+    requests = {name: str(amount) for name, amount in asked.items()} | {"memory": f"{asked['memory'] // _MIB}Mi"}
     if cluster.resource_name is None:
-        asked = {"cpu": str((cluster.cores_per_device or 1) * devices), "memory": memory}
-        return {"requests": asked, "limits": dict(asked)}
-    gpus = {cluster.resource_name: str(devices)}
-    return {"requests": {"cpu": str(_CORES_PER_GPU * devices), "memory": memory, **gpus}, "limits": gpus}
+        return {"requests": requests, "limits": dict(requests)}
+    return {"requests": requests, "limits": {cluster.resource_name: requests[cluster.resource_name]}}
 
 
-def kv_cache_memory(template: WorkerTemplate) -> str:
-    """Size of the KV cache of an instance: a third of a CPU pod's memory, half of a GPU's.
+def kv_cache_bytes(cluster: Cluster) -> int:
+    """Size of the KV cache on a device: a third of a CPU pod's memory, half of a GPU's.
 
     The rest is for weights, activations and the runtime; a CPU pod's memory holds the runtime's libraries as well.
     """
-    gpu = GPUS.get(template.cluster.device_type)
-    share = template.cluster.memory_per_device // 3 if gpu is None else gpu.memory_bytes // 2
-    return f"{share * template.devices // _MIB}Mi"
+    gpu = GPUS.get(cluster.device_type)
+    return cluster.memory_per_device // 3 if gpu is None else gpu.memory_bytes // 2
+
+
+def kv_cache_memory(template: WorkerTemplate) -> str:
+    """Size of the KV cache of an instance, as a quantity."""
+    return f"{kv_cache_bytes(template.cluster) * template.devices // _MIB}Mi"
 
 
 def scheduling(template: WorkerTemplate, selector: dict[str, str]) -> dict[str, Any]:

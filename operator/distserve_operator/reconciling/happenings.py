@@ -4,14 +4,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from distserve_operator.cluster.eventing import Happening
-from distserve_operator.conditions.condition import ConditionType, State
+from distserve_operator.conditions.condition import ConditionType, State, Verdict
+from distserve_operator.observed.recorded import PlanOutcome, RecordedPlan, recorded_serving
 from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeletePod, RelabelPod
 from distserve_operator.reconciling.acting import describe
 
 # Reasons that a condition passes through while all is well.
 _PROGRESS: Final = frozenset(
-    {"Starting", "Rolling", "ScalingDown", "WaitingForDevices", "NotPlaced", "PreviousObjectsLeaving"}
+    {"Starting", "Rolling", "ScalingDown", "WaitingForDevices", "NotPlaced", "PlanOnly", "PreviousObjectsLeaving"}
 )
+# Told by `of_plan`, together with what was found.
+_ANSWERS: Final = frozenset(PlanOutcome)
 _PARTS: Final = (ConditionType.PLACEMENT, ConditionType.PREFILL, ConditionType.DECODE, ConditionType.GATEWAY)
 
 Conditions = Iterable[Mapping[str, Any]]
@@ -35,6 +38,16 @@ def of_conditions(before: Conditions, after: Conditions) -> list[Happening]:
     return found
 
 
+def of_plan(before: Mapping[str, Any], answer: RecordedPlan, verdict: Verdict) -> Happening:
+    """A new answer of the search; `before` is the status without it."""
+    if not answer.feasible:
+        return Happening("Warning", "PlacementInfeasible", "Plan", f"{answer.outcome}: {verdict.message}")
+    serving = recorded_serving(before)
+    if serving is None or str(serving.placement) == answer.shape:
+        return Happening("Normal", "PlacementFound", "Plan", verdict.message)
+    return Happening("Normal", "PlacementChanged", "Plan", f"{serving.placement} => {verdict.message}")
+
+
 def _flip(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Happening]:
     if now["status"] == State.TRUE and was.get("status") != State.TRUE:
         return [Happening("Normal", "Ready", "Reconcile", now["message"])]
@@ -44,7 +57,7 @@ def _flip(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Happening]:
 
 
 def _is_trouble(condition: Mapping[str, Any]) -> bool:
-    return condition["status"] == State.FALSE and condition["reason"] not in _PROGRESS
+    return condition["status"] == State.FALSE and condition["reason"] not in _PROGRESS | _ANSWERS
 
 
 def _reason(action: Action) -> str:

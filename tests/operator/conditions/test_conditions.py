@@ -9,9 +9,11 @@ from distserve_testing.deployments import SETTINGS, deployment
 from distserve_testing.kubernetes_world import START, World, settle
 
 from distserve_operator.conditions.condition import ConditionType, State, Verdict, Verdicts, render
+from distserve_operator.conditions.decision import NOT_PLACED
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.conditions.gateway import is_in_question
 from distserve_operator.conditions.overall import verdicts_of
+from distserve_operator.conditions.placement import placement_verdict
 from distserve_operator.conditions.situation import RoleSituation, Situation
 from distserve_operator.manifests.worker_template import worker_template
 from distserve_operator.observed.answer import CannotServe, GatewayAnswer, NoAnswer, Serves
@@ -44,7 +46,10 @@ def situation_of(
         most = world.deployment.cluster.max_devices
         return RoleSituation(name, template.shape, template.hash, most, observed.of_role(name), mine)
 
-    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), observed, failures, answer)
+    verdict = placement_verdict(world.deployment)
+    untouched = None if verdict.holds else NOT_PLACED
+    roles = role(Role.PREFILL), role(Role.DECODE)
+    return Situation(world.deployment, verdict, *roles, observed, failures, untouched, answer)
 
 
 def settled(**options: Any) -> World:

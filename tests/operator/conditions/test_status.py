@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.conditions.decision import NOT_PLACED
 from distserve_operator.conditions.failure import Failure
+from distserve_operator.conditions.placement import placement_verdict
 from distserve_operator.conditions.situation import RoleSituation, Situation
 from distserve_operator.conditions.status import status_of, status_of_invalid_spec
 from distserve_operator.manifests.worker_template import worker_template
@@ -52,7 +54,10 @@ def situation_of(world: World, fleet: Fleet, failed: list[Failure], answer: Gate
         mine = tuple(failure for failure in failed if failure.role in {name, None})
         return RoleSituation(name, template.shape, template.hash, 9, fleet.of_role(name), mine)
 
-    return Situation(world.deployment, role(Role.PREFILL), role(Role.DECODE), fleet, tuple(failed), answer)
+    verdict = placement_verdict(world.deployment)
+    untouched = None if verdict.holds else NOT_PLACED
+    roles = role(Role.PREFILL), role(Role.DECODE)
+    return Situation(world.deployment, verdict, *roles, fleet, tuple(failed), untouched, answer)
 
 
 @given(fleets, gateways, problems, problems, failures, answers, st.randoms(use_true_random=False))
@@ -74,9 +79,9 @@ def test_every_status_fits_the_schema(
         world.disturb(choose)
     pods = tuple(replace(pod, problem=pod_problem) if not pod.ready else pod for pod in world.pods.values())
     fleet = Fleet(pods, (), gateway, gateway_problem, GatewayPod("gateway", "10.0.0.9"))
-    status = status_of(situation_of(world, fleet, failed, answer), {}, START)
+    status = status_of(situation_of(world, fleet, failed, answer), {}, {}, START)
     check_schema(resource() | {"status": status})
-    again = status_of(situation_of(world, fleet, failed, answer), status, START.replace(year=2027))
+    again = status_of(situation_of(world, fleet, failed, answer), {}, status, START.replace(year=2027))
     assert again == status, "the same situation gives the same status, so that nothing is written"
     types = [condition["type"] for condition in status["conditions"]]
     assert len(types) == len(set(types)) == 7

@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from distserve_testing.deployments import SETTINGS, deployment, gpu_resource, workloads
+from distserve_testing.deployments import SETTINGS, deployment, gpu_resource, placed, workloads
 
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.devices import DeviceType
-from distserve_operator.api.parsing import parse
 from distserve_operator.api.settings import WorkloadSettings
 from distserve_operator.manifests.worker_pod import DRAIN_SECONDS, build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
@@ -84,7 +83,7 @@ def test_threads_follow_the_cpu_request(role: Role) -> None:
 @gpu_types
 @roles
 def test_a_gpu_fleet_asks_for_gpus_of_the_right_product(role: Role, device_type: str) -> None:
-    pod = pod_of(parse(gpu_resource(device_type=device_type)), role)
+    pod = pod_of(placed(gpu_resource(device_type=device_type)), role)
     assert "--device=cuda" in container_of(pod)["args"]
     resources = container_of(pod)["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": "1"}
@@ -98,7 +97,7 @@ def test_a_gpu_fleet_asks_for_gpus_of_the_right_product(role: Role, device_type:
 
 
 def test_another_resource_name_reaches_resources_and_toleration() -> None:
-    pod = pod_of(parse(gpu_resource(cluster={"resourceName": "example.com/gpu"})), Role.DECODE)
+    pod = pod_of(placed(gpu_resource(cluster={"resourceName": "example.com/gpu"})), Role.DECODE)
     assert container_of(pod)["resources"]["limits"] == {"example.com/gpu": "1"}
     assert pod["spec"]["tolerations"][0]["key"] == "example.com/gpu"
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from distserve_testing.deployments import SETTINGS, deployment, gpu_resource, workloads
+from distserve_testing.deployments import SETTINGS, deployment, gpu_resource, placed, workloads
 
 from distserve_operator.api.deployment import DistServeDeployment, Shape
-from distserve_operator.api.parsing import parse
 from distserve_operator.api.settings import WorkloadSettings
 from distserve_operator.manifests.worker_template import worker_template
 from distserve_proto.contract import Role
@@ -22,7 +21,7 @@ def hash_of(fleet: DistServeDeployment, settings: WorkloadSettings = SETTINGS, r
 def test_the_hash_of_a_spec_is_the_same_in_every_operator_version() -> None:
     """B26: a change of these constants rolls every fleet in the field when the operator is upgraded."""
     assert hash_of(deployment()) == "34447f87"
-    assert hash_of(parse(gpu_resource()), role=Role.DECODE) == "41970728"
+    assert hash_of(placed(gpu_resource()), role=Role.DECODE) == "41970728"
 
 
 @pytest.mark.parametrize(

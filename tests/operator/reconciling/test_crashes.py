@@ -4,23 +4,28 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 from distserve_testing.clusters import Namespace
-from distserve_testing.deployments import SETTINGS, resource
+from distserve_testing.deployments import SETTINGS, auto_resource, resource
 from distserve_testing.operator_process import running
 from distserve_testing.played_gateway import PlayedGateway
+from distserve_testing.searches import find_at_once
 from kubernetes.aio import client, config
 
 from distserve_operator.cluster.asking import GatewayClient, gateway_session
-from distserve_operator.cluster.caching import ObjectCache
+from distserve_operator.cluster.caching import Key, ObjectCache
 from distserve_operator.cluster.errors import ApiRefusedError
 from distserve_operator.cluster.eventing import EventRecorder
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, POD, WATCHED, Kind
 from distserve_operator.cluster.requesting import Api
+from distserve_operator.cluster.surveying import survey
 from distserve_operator.cluster.writing import ClusterWriter
 from distserve_operator.reconciling.passing import Reconciler
+from distserve_operator.reconciling.placing import Placer
+from distserve_operator.reconciling.searching import Searcher
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -64,9 +69,12 @@ class Operators:
     gateway: PlayedGateway
 
     async def deploy(self, name: str, **options: Any) -> None:
+        """Create a deployment with its shape."""
+        await self.create(resource(name, **options))
+
+    async def create(self, body: dict[str, Any]) -> None:
         """Create a deployment."""
-        body = resource(name, **options)
-        body["metadata"] = {"name": name}
+        body["metadata"] = {"name": body["metadata"]["name"]}
         await Api(self.connection).create(DEPLOYMENT_RESOURCE.path(self.namespace.name), body)
 
     async def edit(self, name: str, uri: str) -> None:
@@ -91,13 +99,19 @@ class Operators:
         cache.complete()
         talking: Any = api
         async with gateway_session() as session:
-            gateways = GatewayClient(session)
-            reconciler = Reconciler(cache, ClusterWriter(talking, cache), EventRecorder(talking), gateways, SETTINGS)
+            gateways, writer, recorder = GatewayClient(session), ClusterWriter(talking, cache), EventRecorder(talking)
+            woken: asyncio.Queue[Key] = asyncio.Queue()
+            searcher = Searcher(partial(survey, talking), woken.put_nowait, find_at_once)
+            placer = Placer(searcher, writer, recorder)
+            reconciler = Reconciler(cache, writer, recorder, gateways, placer, SETTINGS)
             with suppress(Died):
-                await self._run_passes(name, reconciler, cache, api)
+                await self._run_passes(name, reconciler, cache, api, woken)
+            await searcher.close()
         return api.done
 
-    async def _run_passes(self, name: str, reconciler: Reconciler, cache: ObjectCache, api: DyingApi) -> None:
+    async def _run_passes(
+        self, name: str, reconciler: Reconciler, cache: ObjectCache, api: DyingApi, woken: "asyncio.Queue[Key]"
+    ) -> None:
         seen: set[str] = set()
         for _ in range(MOST_PASSES):
             listed = await self._listed(name)
@@ -112,8 +126,14 @@ class Operators:
             if acted is not None:
                 await reconciler.report(acted)
             if api.done == before and not started:
-                return
+                if not await self._is_searching(name):
+                    return
+                await woken.get()
         raise AssertionError(f"still writing after {MOST_PASSES} passes")
+
+    async def _is_searching(self, name: str) -> bool:
+        found = await Api(self.connection).get(DEPLOYMENT_RESOURCE.path(self.namespace.name, name))
+        return any(condition["reason"] == "Searching" for condition in found["status"]["conditions"])
 
     async def _listed(self, name: str) -> Mapping[str, Mapping[tuple[str, str], list[Any]]]:
         key = (self.namespace.name, name)
@@ -160,6 +180,27 @@ async def test_a_create_that_is_cut_off_anywhere_ends_like_one_that_is_not(
             done = await operators.live(name, writes)
             # every object is one write; how many status writes follow depends on when the controllers fill in theirs
             assert done == writes + 1 or len(expected) <= done <= writes
+            await operators.live(name)
+            assert await operators.objects_of(name) == expected, f"after {writes} writes"
+
+        await asyncio.gather(*map(cut_off, range(total)))
+
+
+async def test_a_shape_that_is_searched_is_made_alike_wherever_it_is_cut_off(
+    namespace: Namespace, gateway: PlayedGateway
+) -> None:
+    """B24."""
+    async with await connect(namespace) as connection:
+        operators = Operators(namespace, connection, gateway)
+        await operators.create(auto_resource("whole"))
+        total = await operators.live("whole")
+        expected = await operators.objects_of("whole")
+        assert len(expected) == 8
+
+        async def cut_off(writes: int) -> None:
+            name = f"cut{writes}"
+            await operators.create(auto_resource(name))
+            await operators.live(name, writes)
             await operators.live(name)
             assert await operators.objects_of(name) == expected, f"after {writes} writes"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.api.deployment import DistServeDeployment, Placement
 from distserve_operator.api.parsing import parse
 from distserve_operator.api.settings import ImageSource, WorkloadSettings
 
@@ -74,7 +74,28 @@ def resource(
 
 def deployment(name: str = "chat", **options: Any) -> DistServeDeployment:
     """The typed view of `resource`."""
-    return parse(resource(name, **options))
+    return placed(resource(name, **options))
+
+
+def placed(body: dict[str, Any]) -> DistServeDeployment:
+    """The typed view of a resource in which its shape is written."""
+    wanted = parse(body)
+    assert isinstance(wanted.placement, Placement)
+    return wanted.placed(wanted.placement)
+
+
+def auto_resource(name: str = "chat", *, rate: str | None = "2", **options: Any) -> dict[str, Any]:
+    """A resource whose shape is to be searched: two CPU devices hold its targets at 2 requests/s."""
+    tokens = {"distribution": "LogNormal", "mean": 60, "variationPercent": 50}
+    workload = {"inputTokens": tokens, "outputTokens": tokens}
+    sections: dict[str, Any] = {
+        "slo": {"ttftMilliseconds": 2000, "tpotMilliseconds": 200, "attainmentPercent": 90},
+        "workload": workload if rate is None else workload | {"requestsPerSecond": rate},
+        "placement": {"type": "Auto"},
+        "mode": "Apply",
+    }
+    usual: dict[str, Any] = {"uri": "pvc://models/smollm2-135m.gguf", "max_devices": 4}
+    return resource(name, **usual | sections | options)
 
 
 def gpu_resource(name: str = "chat", device_type: str = "H100-80GB", **options: Any) -> dict[str, Any]:

@@ -17,7 +17,9 @@ PREFIXES: Final = {
     "distservedeployments": "/apis/distserve.io/v1alpha1",
     "deployments": "/apis/apps/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
-    **dict.fromkeys(("pods", "services", "serviceaccounts", "resourcequotas", "namespaces", "events"), "/api/v1"),
+    **dict.fromkeys(
+        ("pods", "services", "serviceaccounts", "resourcequotas", "namespaces", "events", "nodes"), "/api/v1"
+    ),
 }
 CHILDREN: Final = ("pods", "services", "serviceaccounts", "rolebindings", "deployments")
 APPLY: Final = "application/apply-patch+yaml"

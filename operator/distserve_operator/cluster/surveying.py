@@ -1,0 +1,67 @@
+"""Asks the API server which devices are free: the nodes of the device type, less what pods of others hold there.
+
+Asked once for each search rather than watched: the nodes and pods of a whole cluster are many and change all the time.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from distserve_operator.api.deployment import Cluster, Wanted
+from distserve_operator.api.devices import GPUS
+from distserve_operator.cluster.errors import ApiRefusedError
+from distserve_operator.cluster.kinds import NODES_PATH, POD
+from distserve_operator.cluster.requesting import Api
+from distserve_operator.manifests.devices import PRODUCT_LABEL, requests_per_device
+from distserve_operator.observed.metadata import is_controlled_by
+from distserve_operator.observed.nodes import Survey, requests_of, survey_of
+
+_PAGE: Final = "100"  # small, so that no page keeps the event loop for long
+_RUNNING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_FORBIDDEN: Final = 403
+_USUAL_NODE: Final = 8  # devices
+
+
+async def survey(api: Api, wanted: Wanted) -> Survey:
+    """Free devices for a deployment, its own workers counted as free.
+
+    Without the rights to look, as many as it may use at most. Raises `ApiRefusedError` and `ApiUnreachableError`.
+    """
+    cluster = wanted.cluster
+    asked = {name: Decimal(amount) for name, amount in requests_per_device(cluster).items()} | {"pods": Decimal(1)}
+    try:
+        nodes = [node async for node in _items(api, NODES_PATH, _node_query(cluster))]
+        taken: dict[str, dict[str, Decimal]] = {node["metadata"]["name"]: {} for node in nodes}
+        async for pod in _items(api, POD.path(None), {"fieldSelector": _RUNNING}):
+            held = taken.get(pod["spec"]["nodeName"])
+            if held is not None and not is_controlled_by(pod["metadata"], wanted.uid):
+                for name, amount in requests_of(pod, tuple(asked)).items():
+                    held[name] = held.get(name, Decimal(0)) + amount
+    except ApiRefusedError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return _assumed(cluster)
+    return survey_of(nodes, taken, asked, cluster.resource_name, cluster.max_devices)
+
+
+def _assumed(cluster: Cluster) -> Survey:
+    whole, rest = divmod(cluster.max_devices, _USUAL_NODE)
+    return Survey((_USUAL_NODE,) * whole + ((rest,) if rest else ()), assumed=True)
+
+
+def _node_query(cluster: Cluster) -> dict[str, str]:
+    gpu = GPUS.get(cluster.device_type)
+    return {} if gpu is None else {"labelSelector": f"{PRODUCT_LABEL} in ({','.join(gpu.products)})"}
+
+
+async def _items(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+    """All objects of a list, page by page."""
+    asked = {**query, "limit": _PAGE}
+    while True:
+        page = await api.get(path, asked)
+        for item in page["items"]:
+            yield item
+        more = page["metadata"].get("continue")
+        if not more:
+            return
+        asked["continue"] = more

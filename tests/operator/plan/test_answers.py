@@ -1,0 +1,103 @@
+"""An answer of the search as a part of the status."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from distserve_testing.deployments import auto_resource
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distserve_operator.observed.recorded import PlanOutcome, recorded_plan
+from distserve_operator.placement.answer import Candidate, Counted, KvMove, Percentiles, Plan, Served
+from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
+from distserve_operator.plan.answers import answer_status, refusal_status, three_digits
+
+numbers = st.floats(0, allow_nan=False) | st.just(math.inf)
+percentiles = st.builds(Percentiles, numbers, numbers, numbers)
+pools = st.builds(Pool, st.builds(Shape, st.integers(1, 8), st.integers(1, 8)), st.integers(1, 9))
+placements: st.SearchStrategy[Placement] = st.one_of(
+    st.builds(Disaggregated, pools, pools, st.integers(1, 3), st.none() | st.integers(1, 3)),
+    st.builds(Colocated, pools, st.none() | st.integers(1, 4096)),
+)
+candidates = st.builds(Candidate, placements, st.floats(0, 1e6), st.just((0.0, 1.0)))
+plans = st.builds(
+    Plan,
+    feasible=st.booleans(),
+    chosen=st.none() | candidates,
+    served=st.none() | st.builds(Served, numbers, st.floats(0, 1), percentiles, percentiles, percentiles),
+    kv=st.none() | st.builds(KvMove, st.floats(0, 1e15), st.floats(0, 1e6), st.sampled_from(["node", "network"])),
+    memory_per_device=st.just({}),
+    binding=st.text(max_size=5),
+    reasons=st.lists(st.text(max_size=5), max_size=12).map(tuple),
+    runner_up=st.none() | candidates,
+    runner_up_lost=st.text(max_size=5),
+    best_disaggregated=st.none(),
+    best_colocated=st.none(),
+    flip_overlap=st.none(),
+    top=st.just(()),
+    counted=st.builds(Counted, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)),
+    source=st.text(max_size=5),
+)
+RECORD = {"inventory": "1x8", "planner": "1", "inputsDigest": "d", "observedGeneration": 1}
+
+
+@given(plans, st.floats(0, 1e9))
+@settings(deadline=None, max_examples=150)
+def test_every_answer_fits_the_schema_and_is_understood(
+    check_schema: Callable[[dict[str, Any]], None], plan: Plan, milliseconds: float
+) -> None:
+    found = answer_status(plan, milliseconds)
+    check_schema(auto_resource() | {"status": {"plan": found | RECORD}})
+    read = recorded_plan({"plan": found | RECORD})
+    assert read is not None
+    assert read.feasible == plan.feasible
+    assert read.reasons == plan.reasons[:8]
+    if plan.chosen is None or isinstance(plan.chosen.placement, Colocated):
+        assert read.placement is None
+    else:
+        assert read.placement is not None
+        assert read.placement.devices == plan.chosen.placement.devices
+    assert "inf" not in str([value for name, value in found.items() if name not in {"binding", "reasons"}])
+
+
+@pytest.mark.parametrize("outcome", list(PlanOutcome))
+def test_a_refusal_fits_the_schema_too(check_schema: Callable[[dict[str, Any]], None], outcome: PlanOutcome) -> None:
+    found = refusal_status(outcome, "a fleet takes 2 devices") | RECORD
+    check_schema(auto_resource() | {"status": {"plan": found}})
+    read = recorded_plan({"plan": found})
+    assert read is not None
+    assert (read.outcome, read.shape, read.placement) == (outcome, "", None)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(3.14159, "3.14"), (0.0, "0"), (1234567.0, "1230000"), (0.00123456, "0.00123"), (99.96, "100"), (2.0, "2")],
+)
+def test_numbers_have_three_digits_and_no_exponent(number: float, text: str) -> None:
+    assert three_digits(number) == text
+
+
+def test_attainment_is_never_rounded_up_to_the_target() -> None:
+    nothing = Percentiles(math.inf, math.inf, math.inf)
+    plan = Plan(
+        True,
+        None,
+        Served(1.0, 0.8999, nothing, nothing, nothing),
+        None,
+        {},
+        "",
+        (),
+        None,
+        "",
+        None,
+        None,
+        None,
+        (),
+        Counted(0, 0, 0),
+        "",
+    )
+    found = answer_status(plan, 1.0)
+    assert found["attainmentPercent"] == 89
+    assert found["p90"] == {}

@@ -1,0 +1,91 @@
+"""From a spec to the question of the search."""
+
+from typing import Any
+
+import pytest
+from distserve_testing.deployments import auto_resource, gpu_resource
+
+from distserve_operator.api.parsing import parse
+from distserve_operator.api.targets import Targets
+from distserve_operator.observed.nodes import Survey
+from distserve_operator.placement.memory import capacity_blocks
+from distserve_operator.placement.question import Affinity, Question
+from distserve_operator.placement.shape import Shape
+from distserve_operator.placement.slo import Slo
+from distserve_operator.placement.workload.errors import WorkloadError
+from distserve_operator.placement.workload.lengths import LogNormal
+from distserve_operator.plan.question import DoesNotFitError, question_of
+
+GIB = 1024**3
+
+
+def question(body: dict[str, Any]) -> Question:
+    wanted = parse(body)
+    assert isinstance(wanted.placement, Targets)
+    return question_of(wanted, wanted.placement, Survey((8, 4)))
+
+
+def on_gpus(uri: str, **options: Any) -> dict[str, Any]:
+    auto = auto_resource()["spec"]
+    sections = {name: auto[name] for name in ("slo", "workload", "placement")}
+    return gpu_resource(uri=uri, **{"model": {"uri": uri, "dtype": "BF16"}, **sections, **options})
+
+
+def test_every_field_of_the_spec_arrives() -> None:
+    slo = {"ttftMilliseconds": 300, "tpotMilliseconds": 50, "maxGapMilliseconds": 400, "attainmentPercent": 95}
+    workload = {
+        "requestsPerSecond": "2.5",
+        "inputTokens": {"distribution": "LogNormal", "mean": 760, "variationPercent": 70},
+        "outputTokens": {"distribution": "Fixed", "mean": 190},
+    }
+    found = question(auto_resource(slo=slo, workload=workload, max_devices=6, mode="Plan"))
+    assert found.model.name == "SmolLM2-135M"
+    assert found.model.weight_type == "FP32"
+    assert found.slo == Slo(0.3, 0.05, 0.95, 0.4)
+    assert found.rate == 2.5
+    assert found.workload.lengths == LogNormal(760, 0.7, 190, 0)
+    assert found.workload.longest == 2048
+    assert (found.inventory.free, found.inventory.most) == ((8, 4), 6)
+    assert found.affinity is Affinity.AUTO
+    assert "roofline" in found.latency.source
+
+
+def test_a_cpu_device_has_the_cores_and_the_memory_of_its_pod() -> None:
+    one, two = (question(auto_resource(mode="Plan", cluster={"coresPerDevice": n})).device for n in (1, 2))
+    assert two.flops["FP32"] == 2 * one.flops["FP32"]
+    assert two.bandwidth == 2 * one.bandwidth
+    assert one.memory == 3 * GIB
+
+
+def test_mode_plan_asks_about_every_fleet() -> None:
+    found = question(on_gpus("hf://org/Llama-3.1-70B", mode="Plan", cluster={"affinity": "Low"}))
+    assert found.only is None
+    assert found.affinity is Affinity.LOW
+    assert {1, 2, 4, 8} <= set(found.latency.laws)
+
+
+def test_mode_apply_asks_about_what_the_workers_run() -> None:
+    """To be widened together with `api.capability.WORKERS`."""
+    found = question(on_gpus("hf://org/Llama-3.1-8B"))
+    assert found.only == "disaggregated"
+    assert found.affinity is Affinity.HIGH
+    assert set(found.latency.laws) == {1}
+
+
+@pytest.mark.parametrize("body", [auto_resource(), on_gpus("hf://org/Llama-3.1-8B")])
+def test_mode_apply_counts_with_the_cache_that_pods_have(body: dict[str, Any]) -> None:
+    found = question(body)
+    tokens = 16 * capacity_blocks(found.model, found.device, Shape(1, 1))
+    cache = GIB if body["spec"]["cluster"]["deviceType"] == "CPU" else 79 * GIB // 2
+    assert tokens * found.model.kv_bytes_per_token == pytest.approx(cache, rel=0.001)
+
+
+def test_a_model_without_room_for_that_cache_is_refused_with_figures() -> None:
+    with pytest.raises(DoesNotFitError, match=r"Llama-3.1-70B on one device takes 14\d GB of weights in BF16 and a KV"):
+        question(on_gpus("hf://org/Llama-3.1-70B"))
+
+
+def test_a_request_that_the_model_cannot_take_is_refused() -> None:
+    workload = auto_resource()["spec"]["workload"] | {"inputTokens": {"distribution": "Fixed", "mean": 9000}}
+    with pytest.raises(WorkloadError, match="9000 \\+ 60 tokens"):
+        question(auto_resource(workload=workload, model={"uri": "hf://org/SmolLM2-135M", "dtype": "FP32"}))

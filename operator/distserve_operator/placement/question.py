@@ -48,5 +48,6 @@ class Question:
     network_bytes_per_second: float | None = None  # between two nodes; None: the device's default
     only: Literal["disaggregated", "colocated"] | None = None
     rule: Literal["joint", "paper"] = "joint"
+    deepest: int | None = None  # stages that an instance may have at most; None: as many as it has layers
     window: Steady | FiniteWindow = Steady()
     seed: int = 0

@@ -24,8 +24,6 @@ from distserve_operator.plan.inputs import ENGINE
 
 _PERCENT: Final = 100
 _MILLISECONDS: Final = 1000
-# Seconds to the next stage where there are no pipelines: more than any target for which one would be chosen.
-_NEVER: Final = 10.0
 
 
 class DoesNotFitError(ValueError):
@@ -68,6 +66,7 @@ def _runnable(question: Question, cluster: Cluster) -> Question:
         question,
         device=_with_real_cache(question.device, question.model, cluster),
         latency=_within_bounds(question.latency),
+        deepest=WORKERS.deepest,
         affinity=question.affinity if WORKERS.inside_nodes else Affinity.HIGH,
         only=_only(),
     )
@@ -79,7 +78,7 @@ def _only() -> Literal["disaggregated"] | None:
 
 def _within_bounds(latency: LatencyModel) -> LatencyModel:
     laws = {tp: law for tp, law in latency.laws.items() if tp <= WORKERS.widest}
-    return replace(latency, laws=laws, hop=_NEVER if WORKERS.deepest == 1 else latency.hop)
+    return replace(latency, laws=laws)
 
 
 def _with_real_cache(slot: Device, model: ModelShape, cluster: Cluster) -> Device:

@@ -12,6 +12,7 @@ from typing import Final
 from distserve_operator.placement.answer import Candidate, Plan, Served
 from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import FiniteWindow, Question
+from distserve_operator.placement.search import explaining
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.shape import Colocated, Placement, Pool
@@ -55,20 +56,23 @@ def bounded(inventory: Inventory, devices: int) -> Inventory:
     return Inventory(tuple(kept), min(inventory.most, devices))
 
 
-def repeated(plan: Plan, cells: int) -> Plan:
+def repeated(question: Question, plan: Plan, cells: int) -> Plan:
     """The plan of a whole fleet of so many cells."""
-    if cells == 1:
+    if cells == 1 or plan.chosen is None:
         return plan
-    note = f"{cells} equal parts of {plan.chosen.placement if plan.chosen else 'nothing'} each"
+    chosen = _candidate(plan.chosen, cells)
+    split, both = (_any_candidate(one, cells) for one in (plan.best_disaggregated, plan.best_colocated))
+    note = f"{cells} equal parts of {plan.chosen.placement} each"
     return replace(
         plan,
-        chosen=_candidate(plan.chosen, cells),
+        chosen=chosen,
         served=_served(plan.served, cells),
-        reasons=(*plan.reasons, note),
-        runner_up=_candidate(plan.runner_up, cells),
-        best_disaggregated=_candidate(plan.best_disaggregated, cells),
-        best_colocated=_candidate(plan.best_colocated, cells),
-        top=tuple(one for one in (_candidate(candidate, cells) for candidate in plan.top) if one is not None),
+        binding=f"{plan.binding} (each of {cells} equal parts)",
+        reasons=(*explaining.reasons(question, chosen, split, both, plan.feasible), note),
+        runner_up=_any_candidate(plan.runner_up, cells),
+        best_disaggregated=split,
+        best_colocated=both,
+        top=tuple(_candidate(candidate, cells) for candidate in plan.top),
     )
 
 
@@ -90,9 +94,11 @@ def _bounds_of(question: Question) -> Evaluator:
     return Evaluator(question, question.workload.sample(question.seed, question.window.requests))
 
 
-def _candidate(candidate: Candidate | None, cells: int) -> Candidate | None:
-    if candidate is None:
-        return None
+def _any_candidate(candidate: Candidate | None, cells: int) -> Candidate | None:
+    return None if candidate is None else _candidate(candidate, cells)
+
+
+def _candidate(candidate: Candidate, cells: int) -> Candidate:
     low, high = candidate.interval
     return Candidate(_times(candidate.placement, cells), candidate.goodput * cells, (low * cells, high * cells))
 

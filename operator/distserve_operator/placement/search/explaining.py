@@ -43,7 +43,7 @@ def explain(
         kv=kv_move(question, chosen.placement, evaluator.demand.prompt),
         memory_per_device=memory(question, chosen.placement),
         binding=binding(question, evaluator, verifier, chosen),
-        reasons=tuple(_reasons(question, chosen, split, both, feasible)),
+        reasons=tuple(reasons(question, chosen, split, both, feasible)),
         runner_up=runner_up,
         runner_up_lost=_why_lost(question, chosen, runner_up) if runner_up else "",
         best_disaggregated=split,
@@ -57,13 +57,20 @@ def explain(
 
 def nothing_fits(question: Question) -> Plan:
     """No instance fits the devices at all."""
-    problems = []
-    for tp in sorted(question.latency.laws):
-        problem = shape_problem(question.model, question.device, Shape(tp, 1))
-        if problem is not None:
-            problems.append(f"tp {tp}: {problem}")
-    devices = f"{question.inventory.devices} free devices on {len(question.inventory.free)} nodes"
-    return _empty(question, f"Memory: no instance fits {devices}", tuple(problems), Counted(0, 0, 0), None)
+    devices = question.inventory.devices
+    if devices == 0:
+        return _empty(question, "Devices: there are no free devices", (), Counted(0, 0, 0), None)
+    problems = [
+        problem
+        for tp in sorted(question.latency.laws)
+        if (problem := shape_problem(question.model, question.device, Shape(tp, 1))) is not None
+    ]
+    where = f"{devices} free {_of('device', devices)} on {len(question.inventory.free)} nodes"
+    return _empty(question, f"Memory: no instance fits {where}", tuple(problems), Counted(0, 0, 0), None)
+
+
+def _of(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
 def nothing_holds(question: Question, verifier: Verifier, counted: Counted) -> Plan:
@@ -207,9 +214,10 @@ def flip_overlap(
     return round(high, 3)
 
 
-def _reasons(
+def reasons(
     question: Question, chosen: Candidate, split: Candidate | None, both: Candidate | None, feasible: bool
 ) -> list[str]:
+    """Why the chosen one, and how the two kinds of fleet compare."""
     sentences = []
     if question.rate is not None and feasible:
         sentences.append(

@@ -58,7 +58,7 @@ def plan(question: Question) -> Plan:
         if found.feasible or larger == part:
             break
         part, found = larger, _plan_part(larger, kinds, path)
-    return repeated(found, cells)
+    return repeated(question, found, cells)
 
 
 def _plan_part(question: Question, kinds: Sequence[Kind], path: Path) -> Plan:

@@ -92,7 +92,7 @@ def families(question: Question) -> Iterator[Family]:
 
 def shapes(question: Question) -> list[Shape]:
     """Shapes of one instance that fit the device's memory and the nodes, and for which there is a latency law."""
-    deepest = min(question.model.layers, WIDEST_PIPELINE)
+    deepest = min(question.model.layers, question.deepest or WIDEST_PIPELINE, WIDEST_PIPELINE)
     every = (Shape(tp, pp) for tp in sorted(question.latency.laws) for pp in range(1, deepest + 1))
     return [
         shape

@@ -99,7 +99,8 @@ def _sentences(plan: Json) -> Iterator[tuple[str, str]]:
     if plan["runnerUp"] is not None:
         yield "runner-up", f"{plan['runnerUp']['shape']}: {plan['runnerUp']['lost']}"
     if plan["alternatives"]["flipOverlap"] is not None:
-        yield "flips at", f"a chunk overlap of {plan['alternatives']['flipOverlap']}"
+        overlap = plan["alternatives"]["flipOverlap"]
+        yield "flips", f"colocation wins from a chunk overlap of {overlap:g} on (0: a chunk costs its own time, 1: nothing)"
     counted = plan["candidates"]
     candidates = f"{counted['evaluated']} candidates simulated, {counted['pruned']} pruned"
     yield "search", f"{candidates}, {counted['simulations']} simulations, {plan['searchMilliseconds']:.0f} ms"

@@ -100,7 +100,7 @@ def _sentences(plan: Json) -> Iterator[tuple[str, str]]:
         yield "runner-up", f"{plan['runnerUp']['shape']}: {plan['runnerUp']['lost']}"
     if plan["alternatives"]["flipOverlap"] is not None:
         overlap = plan["alternatives"]["flipOverlap"]
-        yield "flips", f"colocation wins from a chunk overlap of {overlap:g} on (0: a chunk costs its own time, 1: nothing)"
+        yield "flips", f"colocation wins above a chunk overlap of {overlap:g} (0: a chunk costs its own time, 1: none)"
     counted = plan["candidates"]
     candidates = f"{counted['evaluated']} candidates simulated, {counted['pruned']} pruned"
     yield "search", f"{candidates}, {counted['simulations']} simulations, {plan['searchMilliseconds']:.0f} ms"

@@ -26,6 +26,8 @@ class Demand:
     contexts: float  # sum over its steps of the tokens of context
     whole: float  # token-steps of KV memory per decode token: mean context of a running request
     late_share: float
+    moving: float  # share of the requests whose KV moves: those with more than one output token
+    moved: float  # tokens of KV that a request moves
     lasting: float  # decode steps of the mean request that runs at a moment; long ones are met more often
 
 
@@ -44,6 +46,8 @@ def demand_of(path: Path, attainment: float) -> Demand:
         float(contexts.mean()),
         float(contexts.sum()) / total,
         longest / total,
+        float((steps > 0).mean()),
+        float((prompt * (steps > 0)).mean()),
         float((steps**2).sum()) / total,
     )
 
@@ -68,39 +72,33 @@ def decode_rate(rules: DecodeRules, demand: Demand, tpot: float) -> float:
     return float(rules.instances / per_token / demand.steps)
 
 
-def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand, tpot: float) -> float:
-    """Requests per second that colocated instances can carry at most.
+def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand) -> float:
+    """Requests per second that colocated instances can carry at most, at any latency.
 
-    At a rate R a step lasts `a / (1 - R (w + c))`: a its fixed part, w the work of a prompt, c that of its decode
-    tokens.
+    Each takes the work of its prompt and of its decode tokens, and its share of the fixed part of as many steps as it
+    has.
     """
     hidden = 1 - prompts.overlap if prompts.chunked else 1.0
-    work = hidden * max(p[1] * demand.prompt + p[2] * demand.squared for p in prompts.planes) / rules.pp
-    rates = []
-    for fixed, per_context, per_request in rules.planes:
-        later = (per_context * demand.contexts + per_request * demand.steps) / rules.pp
-        most = largest_batch(rules, demand) / rules.pp
-        step = fixed + most * (per_context * demand.whole + per_request)
-        free = (1 - fixed / step) / (work + later)
-        bounded = min(free, max(0.0, 1 - fixed / tpot) / (work + later))
-        share = demand.late_share
-        if bounded > 0:
-            rates.append(1 / ((1 - share) / bounded + share / free))
-        else:
-            rates.append(free / share if share else 0.0)
-    return float(rules.instances * min(rates))
+    work = max(0.0, hidden) * max(p[1] * demand.prompt + p[2] * demand.squared for p in prompts.planes) / rules.pp
+    most = max(largest_batch(rules, demand), 1.0)
+    seconds = max(
+        work + (per_context * demand.contexts + per_request * demand.steps) / rules.pp + fixed * demand.steps / most
+        for fixed, per_context, per_request in rules.planes
+    )
+    return float(rules.instances / seconds) if seconds > 0 else float("inf")
 
 
 def link_rate(link: LinkRules, prefill: int, decode: int, demand: Demand) -> float:
     """Requests per second whose KV the links can carry; each end has one."""
-    seconds = link.latency + link.per_token * demand.prompt
+    seconds = link.latency * demand.moving + link.per_token * demand.moved
     return min(prefill, decode) / seconds if seconds > 0 else float("inf")
 
 
 def in_flight(rules: DecodeRules, demand: Demand, rate: float, prompt_work: float = 0.0) -> float:
     """Requests that run at a moment, were their number constant (Little's law); no more than memory holds.
 
-    At a rate R of one instance a step lasts `a / (1 - R (w + c))`, see `mixed_rate`. Independent of any target.
+    At a rate R of one instance a step lasts `a / (1 - R (w + c))`: a its fixed part, w the work of a prompt, c that of
+    its decode tokens. Independent of any target.
     """
     one = rate / max(rules.instances, 1)
     most = largest_batch(rules, demand)

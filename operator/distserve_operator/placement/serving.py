@@ -90,14 +90,17 @@ class Link:
 def link_of(question: Question, placement: Disaggregated) -> Link:
     """The link that the KV takes: inside nodes with segments, else whatever is sure, the network.
 
-    Instances of tp devices use tp links of a node at once; a node has one network link.
+    Instances of tp devices use tp links of a node at once. A node has one network link, of which every device has its
+    part.
     """
     device = question.device
     if placement.segments is not None:
         lanes = min(placement.prefill.shape.devices, placement.decode.shape.devices)
         return Link("node", device.node_link * lanes)
     network = question.network_bytes_per_second or device.network_link
-    return Link("network", network)
+    narrower = min(placement.prefill.shape.devices, placement.decode.shape.devices)
+    share = narrower / max(question.inventory.free, default=narrower)
+    return Link("network", network * share)
 
 
 def link_rules(question: Question, placement: Disaggregated) -> LinkRules:

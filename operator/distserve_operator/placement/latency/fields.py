@@ -3,8 +3,11 @@
 import difflib
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from distserve_operator.placement.latency.problem import Problem
+
+MOST: Final = 10**9  # of a count
 
 
 class Fields:
@@ -52,10 +55,10 @@ class Fields:
         return self.amount(f"{key}Milliseconds", default) / 1000
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
+        """A whole number of at least 1 and at most `MOST`."""
         value = self._take(key, default)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            self.complain(key, value, "is no whole number of at least 1", "write one")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST):
+            self.complain(key, value, f"is no whole number from 1 to {MOST}", "write one")
             return 1
         return 1 if value is None else value
 

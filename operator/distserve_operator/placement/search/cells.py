@@ -19,7 +19,7 @@ from distserve_operator.placement.shape import Colocated, Placement, Pool
 
 IN_FLIGHT: Final = 3000  # requests of a cell: what a run of the simulation follows well
 INSTANCES: Final = 16  # of the smallest shape, that are searched of a large cluster
-SEARCHED: Final = 64  # devices that are all searched when there is no rate to hold
+SEARCHED: Final = 64  # devices, at least
 
 
 def cells_of(question: Question) -> int:
@@ -77,10 +77,10 @@ def repeated(question: Question, plan: Plan, cells: int) -> Plan:
 
 
 def _room(question: Question, rate: float | None, spare: int) -> int:
-    """Devices of a cell: with a rate by what the bounds say, without one all of a small cluster or a part."""
-    part = INSTANCES * smallest(question)
+    """Devices of a cell: by what the bounds say, where there is a rate, and never less than `SEARCHED`."""
+    part = max(SEARCHED, INSTANCES * smallest(question))
     if rate is None:
-        return SEARCHED if question.inventory.devices <= SEARCHED else part
+        return part
     evaluator = _bounds_of(question)
     pairs = [
         (evaluator.prefill_upper(shape), evaluator.decode_upper(shape), shape.devices) for shape in shapes(question)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from distserve_operator.placement.bounds import (
     Demand,
@@ -23,6 +24,7 @@ from distserve_operator.placement.simulation.running import Mixed, Outcome, Spli
 from distserve_operator.placement.simulation.state import LinkRules
 from distserve_operator.placement.workload.path import Path
 
+PATIENCE: Final = 40  # times TTFT that the judged requests span at least
 _NO_LINK = LinkRules(0.0, 0.0, blocking=False, units=1)
 
 
@@ -121,8 +123,7 @@ class Evaluator:
         if isinstance(self.question.window, FiniteWindow):
             return whole_window(len(self.path))
         pool = placement.pool if isinstance(placement, Colocated) else placement.decode
-        flying = in_flight(decode_rules(self.question, pool), self.demand, rate)
-        return steady_window(flying, self.question.window.requests, len(self.path))
+        return self._steady(in_flight(decode_rules(self.question, pool), self.demand, rate), rate)
 
     def _simulate(self, placement: Placement, rate: float, patient: bool) -> Outcome:
         self.simulations += 1
@@ -133,7 +134,7 @@ class Evaluator:
     def _mixed_upper(self, placement: Colocated) -> float:
         fleet = fleet_of(self.question, placement)
         assert isinstance(fleet, Mixed)
-        return mixed_rate(fleet.prompts, fleet.decode, self.demand, self.question.slo.tpot)
+        return mixed_rate(fleet.prompts, fleet.decode, self.demand)
 
     def _prefill_only(self, pool: Pool) -> Split:
         nobody = decode_rules(self.question, Pool(pool.shape, 0))
@@ -142,12 +143,16 @@ class Evaluator:
     def _host(self, tp: int) -> HostCost:
         return self.question.latency.laws[tp].host
 
+    def _steady(self, flying: float, rate: float) -> Window:
+        """A run has to be long against TTFT, or a queue that grows for ever is not seen to."""
+        least = max(self.question.window.requests, math.ceil(PATIENCE * rate * self.question.slo.ttft))
+        return steady_window(flying, least, len(self.path))
+
     def _phase_passes(self, fleet: Split, rate: float, tp: int) -> bool:
         self.simulations += 1
         window = whole_window(len(self.path))
         if not isinstance(self.question.window, FiniteWindow):
-            flying = in_flight(fleet.decode, self.demand, rate)
-            window = steady_window(flying, self.question.window.requests, len(self.path))
+            window = self._steady(in_flight(fleet.decode, self.demand, rate), rate)
         targets = targets_of(self.question, window, self._host(tp))
         return not simulate(fleet, self.path.first(window.count), rate, targets).failed
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
 from distserve_operator.placement.bounds import largest_batch
-from distserve_operator.placement.memory import shape_problem, weight_bytes_per_device
+from distserve_operator.placement.memory import block_bytes_per_device, shape_problem, weight_bytes_per_device
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import rate_at
 from distserve_operator.placement.search.evaluating import Evaluator
@@ -160,7 +160,7 @@ def memory(question: Question, placement: Placement) -> dict[str, float]:
 
 def _kv_bytes(question: Question, pool: Pool) -> float:
     blocks = decode_rules(question, pool).blocks
-    return blocks * 16 * question.model.kv_bytes_per_token / pool.shape.devices
+    return float(blocks * block_bytes_per_device(question.model, pool.shape))
 
 
 def binding(question: Question, evaluator: Evaluator, verifier: Verifier, chosen: Candidate) -> str:
@@ -222,7 +222,7 @@ def reasons(
     if question.rate is not None and feasible:
         sentences.append(
             f"{chosen.placement}: no fleet with fewer than its {chosen.placement.devices} devices "
-            f"holds {question.rate:g} req/s"
+            f"was found to hold {question.rate:g} req/s"
         )
     elif question.rate is not None:
         sentences.append(

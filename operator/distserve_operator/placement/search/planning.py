@@ -12,7 +12,7 @@ from distserve_operator.placement.search.cells import bounded, cells_of, one_cel
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.joint import best_per_device, by_devices
 from distserve_operator.placement.search.paper import paper_rule
-from distserve_operator.placement.search.spaces import shapes
+from distserve_operator.placement.search.spaces import fits, shapes
 from distserve_operator.placement.search.verifying import Verifier, preferred
 from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.workload.path import Path
@@ -55,7 +55,8 @@ def plan(question: Question) -> Plan:
     found = _plan_part(part, kinds, path)
     for spare in SPARE:
         larger = one_cell(question, cells, spare)
-        if found.feasible or larger == part:
+        hopeless = found.chosen is None or found.chosen.goodput == 0
+        if found.feasible or hopeless or larger == part:
             break
         part, found = larger, _plan_part(larger, kinds, path)
     return repeated(question, found, cells)
@@ -87,7 +88,7 @@ def _search(question: Question, path: Path) -> _Searched:
 def _holding(evaluator: Evaluator, verifier: Verifier, rate: float) -> tuple[Candidate, ...]:
     """The candidates with the fewest devices that still hold `rate` on fresh paths."""
     for level in by_devices(evaluator, rate):
-        ordered = sorted(level, key=lambda placement: -evaluator.upper(placement))[: 2 * FINALISTS]
+        ordered = sorted(level, key=lambda placement: -evaluator.upper(placement))[: 6 * FINALISTS]
         steady = [placement for placement in ordered if verifier.holds(placement, rate)]
         if steady:
             return tuple(verifier.measure(p, evaluator.goodput(p)) for p in steady[:FINALISTS])
@@ -107,8 +108,8 @@ def _by_the_paper(question: Question, path: Path) -> _Searched:
     if placement is None:
         return _Searched((), False, evaluator, verifier, 0)
     candidate = verifier.measure(placement, evaluator.goodput(placement))
-    enough = placement.devices <= question.inventory.devices
-    return _Searched((candidate,), enough and candidate.goodput > 0, evaluator, verifier, 0)
+    holds = fits(placement, question.inventory) and candidate.goodput > 0
+    return _Searched((candidate,), holds, evaluator, verifier, 0)
 
 
 def _choose(question: Question, searched: Sequence[_Searched]) -> Plan:

@@ -4,6 +4,7 @@ A family is what is repeated: two shapes on any node (Algorithm 1), a unit insid
 serves both phases.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,19 @@ from distserve_operator.placement.shape import Colocated, Disaggregated, Placeme
 CHUNKS: Final = (None, 256, 512, 1024, 2048, 4096)  # token budgets of a mixed step; None: prefill goes first
 WIDEST_PIPELINE: Final = 16
 LARGEST_POOL: Final = 32  # instances: a larger one gains nothing by pooling
+SIZES: Final = (
+    *range(1, 9),
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    28,
+    32,
+)  # of pools whose number is free: the larger, the more alike
+IN_UNIT: Final = 8  # instances of a role in one unit inside nodes
+WIDE_NODE: Final = 16  # devices, above which units with a common divisor are left out: several smaller ones do
 
 Counts = tuple[int, ...]
 
@@ -101,14 +115,13 @@ def shapes(question: Question) -> list[Shape]:
     ]
 
 
-def counts_of(family: Family, inventory: Inventory, most: int = LARGEST_POOL) -> Iterator[Counts]:
-    """All counts of a family that fit, up to `most` instances of a role."""
+def counts_of(family: Family, inventory: Inventory) -> Iterator[Counts]:
+    """The counts of a family that fit, of `SIZES`."""
     if not isinstance(family, Anywhere):
-        single = range(1, most + 1)
-        yield from ((count,) for count in single if family.fits((count,), inventory))
+        yield from ((count,) for count in SIZES if family.fits((count,), inventory))
         return
-    for n in range(1, most + 1):
-        for m in range(1, most + 1):
+    for n in SIZES:
+        for m in SIZES:
             if not family.fits((n, m), inventory):
                 break
             yield n, m
@@ -126,11 +139,31 @@ def _units(question: Question, fitting: list[Shape]) -> Iterator[InsideNodes]:
         cut = [shape for shape in fitting if shape.pp % segments == 0]
         for prefill in cut:
             for decode in cut:
-                for n in range(1, widest * segments // prefill.devices + 1):
-                    for m in range(1, (widest * segments - n * prefill.devices) // decode.devices + 1):
-                        family = InsideNodes(Pool(prefill, n), Pool(decode, m), segments)
-                        if family.fits((1,), question.inventory):
-                            yield family
+                for n, m in _ratios(widest * segments, prefill.devices, decode.devices, widest > WIDE_NODE):
+                    family = InsideNodes(Pool(prefill, n), Pool(decode, m), segments)
+                    if family.fits((1,), question.inventory):
+                        yield family
+
+
+def _ratios(devices: int, prefill: int, decode: int, coprime: bool) -> Iterator[tuple[int, int]]:
+    """Numbers of prefill and decode instances that share so many devices."""
+    for n in range(1, min(IN_UNIT, devices // prefill) + 1):
+        for m in range(1, min(IN_UNIT, (devices - n * prefill) // decode) + 1):
+            if not coprime or math.gcd(n, m) == 1:
+                yield n, m
+
+
+def fits(placement: Placement, inventory: Inventory) -> bool:
+    """Whether the nodes have room for a placement."""
+    if isinstance(placement, Colocated):
+        return _fits(((placement.pool.shape, placement.pool.replicas),), inventory)
+    prefill, decode, units = placement.prefill, placement.decode, placement.units
+    if placement.segments is None:
+        return _fits(((prefill.shape, prefill.replicas), (decode.shape, decode.replicas)), inventory)
+    unit = InsideNodes(
+        Pool(prefill.shape, prefill.replicas // units), Pool(decode.shape, decode.replicas // units), placement.segments
+    )
+    return unit.fits((units,), inventory)
 
 
 def _fits(pools: tuple[tuple[Shape, int], ...], inventory: Inventory) -> bool:

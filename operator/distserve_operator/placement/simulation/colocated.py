@@ -6,6 +6,8 @@ prompt tokens. With pp stages each micro-batch of one trip round the pipeline ha
 one sets the pace.
 """
 
+from typing import Final
+
 from distserve_operator.placement.simulation import decoding, judging, prefilling
 from distserve_operator.placement.simulation.blocks import blocks_of, growth
 from distserve_operator.placement.simulation.clock import soonest
@@ -24,6 +26,8 @@ from distserve_operator.placement.simulation.state import (
     Totals,
 )
 from distserve_operator.placement.simulation.stepping import duration
+
+LOOK_AHEAD: Final = 64  # requests without room that a step looks past for a prompt that has begun
 
 
 @compiled
@@ -169,16 +173,21 @@ def _mix(mixed: MixedRules, rules: DecodeRules, state: DecodeState, requests: Re
     decoding_tokens = (state.running[one] + rules.pp - 1) // rules.pp
     lane, size, tokens, squares, reread = 0, 0, 0, 0.0, 0
     alone, extra = 0.0, 0.0
-    previous, request = NOBODY, state.waiting.head[one]
-    while request != NOBODY:
+    previous, request, passed_over = NOBODY, state.waiting.head[one], 0
+    while request != NOBODY and passed_over < LOOK_AHEAD:
         length = requests.prompt[request] + requests.generated[request]
         done = requests.computed[request]
         room = mixed.tokens - decoding_tokens - tokens
         if tokens > 0 and room < length - done and lane + 1 < rules.pp:
             lane, tokens, squares, reread = lane + 1, 0, 0.0, 0
             room = mixed.tokens - decoding_tokens
-        if room <= 0 or not _reserve(rules, state, requests, one, request):
+        if room <= 0:
             break
+        begun = requests.held[request] > 0
+        if not begun and (passed_over > 0 or not _reserve(rules, state, requests, one, request)):
+            passed_over += 1  # of those behind it only prompts that have begun go on
+            previous, request = request, requests.following[request]
+            continue
         chunk = min(room, length - done)
         size += 1
         tokens += chunk

@@ -134,7 +134,7 @@ def test_what_is_left_out_has_its_usual_value() -> None:
         (["weightType"], "FP8", "weightType: FP8 is not known; write FP32 or FP16 or BF16 or INT8"),
         (["kind"], "Pod", "kind: Pod is not known; write LatencyProfile"),
         (["laws"], [], "laws: [] is no list with entries"),
-        (["laws", 0, "tensorParallelism"], 0, "laws[0].tensorParallelism: 0 is no whole number of at least 1"),
+        (["laws", 0, "tensorParallelism"], 0, "laws[0].tensorParallelism: 0 is no whole number from 1 to 1000000000"),
         (
             ["laws", 0, "prefill", 0, "perTokenMilliseconds"],
             float("nan"),

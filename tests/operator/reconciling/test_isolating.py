@@ -19,8 +19,11 @@ async def child() -> psutil.Process:
     """The process once it runs."""
 
     def found() -> psutil.Process | None:
-        children = psutil.Process().children()
-        return next((each for each in children if "spawn_main" in " ".join(each.cmdline())), None)
+        for each in psutil.Process().children():
+            with suppress(psutil.NoSuchProcess):  # also of what other tests have killed and nobody has waited for
+                if "spawn_main" in " ".join(each.cmdline()):
+                    return each
+        return None
 
     return await asyncio.to_thread(until, found, "the process runs")
 

@@ -7,7 +7,7 @@ from distserve_worker.exiting import WorkerFailure
 from distserve_worker.weights.config import ModelConfig
 
 BYTES: Final = {"FP32": 4, "BF16": 2}
-MOST_KV_BYTES: Final = 2 << 30  # enough for all batches of a small model; those of a large one take too long anyway
+MOST_KV_BYTES: Final = 1 << 29  # enough for all batches of a small model; those of a large one take too long anyway
 # of the weights: loading copies tensors one at a time, the embeddings being the largest
 _LOADING: Final = 1.15
 _BESIDES: Final = 512 << 20  # libraries, activations and the smallest KV cache

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from distserve_operator.placement.bounds import (
     Demand,
@@ -24,7 +23,6 @@ from distserve_operator.placement.simulation.running import Mixed, Outcome, Spli
 from distserve_operator.placement.simulation.state import LinkRules
 from distserve_operator.placement.workload.path import Path
 
-PATIENCE: Final = 40  # times TTFT that the judged requests span at least
 _NO_LINK = LinkRules(0.0, 0.0, blocking=False, units=1)
 
 
@@ -123,7 +121,7 @@ class Evaluator:
         if isinstance(self.question.window, FiniteWindow):
             return whole_window(len(self.path))
         pool = placement.pool if isinstance(placement, Colocated) else placement.decode
-        return self._steady(in_flight(decode_rules(self.question, pool), self.demand, rate), rate)
+        return self._steady(in_flight(decode_rules(self.question, pool), self.demand, rate))
 
     def _simulate(self, placement: Placement, rate: float, patient: bool) -> Outcome:
         self.simulations += 1
@@ -143,16 +141,14 @@ class Evaluator:
     def _host(self, tp: int) -> HostCost:
         return self.question.latency.laws[tp].host
 
-    def _steady(self, flying: float, rate: float) -> Window:
-        """A run has to be long against TTFT, or a queue that grows for ever is not seen to."""
-        least = max(self.question.window.requests, math.ceil(PATIENCE * rate * self.question.slo.ttft))
-        return steady_window(flying, least, len(self.path))
+    def _steady(self, flying: float) -> Window:
+        return steady_window(flying, self.question.window.requests, len(self.path))
 
     def _phase_passes(self, fleet: Split, rate: float, tp: int) -> bool:
         self.simulations += 1
         window = whole_window(len(self.path))
         if not isinstance(self.question.window, FiniteWindow):
-            window = self._steady(in_flight(fleet.decode, self.demand, rate), rate)
+            window = self._steady(in_flight(fleet.decode, self.demand, rate))
         targets = targets_of(self.question, window, self._host(tp))
         return not simulate(fleet, self.path.first(window.count), rate, targets).failed
 

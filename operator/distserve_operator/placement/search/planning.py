@@ -1,12 +1,13 @@
 """From a question to a plan: search both kinds of fleet, verify the finalists, choose, explain."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
 from distserve_operator.placement.goodput import MOST_REQUESTS
-from distserve_operator.placement.question import FiniteWindow, Question
+from distserve_operator.placement.question import FiniteWindow, Question, Steady
 from distserve_operator.placement.search import explaining
 from distserve_operator.placement.search.cells import bounded, cells_of, one_cell, repeated
 from distserve_operator.placement.search.evaluating import Evaluator
@@ -18,6 +19,8 @@ from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.workload.path import Path
 
 FINALISTS: Final = 4
+PATIENCE: Final = 40  # times TTFT that the judged requests span at least,
+LONGEST: Final = 10_000  # if that takes no more of them
 SPARE: Final = (4, 16, 64)  # times the devices that the bounds call for, where fewer did not do
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
 Kind = Literal["disaggregated", "colocated"]
@@ -72,7 +75,21 @@ def _path_of(question: Question) -> Path:
     return question.workload.sample(question.seed, MOST_REQUESTS)
 
 
+def _patient(question: Question, path: Path) -> Question:
+    """The same with runs that are long against TTFT, or a queue that grows for ever is not seen to."""
+    if isinstance(question.window, FiniteWindow):
+        return question
+    evaluator = Evaluator(question, path)
+    most = (
+        max(evaluator.prefill_upper(shape) / shape.devices for shape in shapes(question)) * question.inventory.devices
+    )
+    rate = most if question.rate is None else min(most, question.rate)
+    least = min(LONGEST, math.ceil(PATIENCE * rate * question.slo.ttft))
+    return replace(question, window=Steady(max(question.window.requests, least)))
+
+
 def _search(question: Question, path: Path) -> _Searched:
+    question = _patient(question, path)
     evaluator = Evaluator(question, path)
     verifier = Verifier.of(question, evaluator)
     if question.rate is not None:

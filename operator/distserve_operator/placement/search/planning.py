@@ -19,8 +19,8 @@ from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.workload.path import Path
 
 FINALISTS: Final = 4
-PATIENCE: Final = 40  # times TTFT that the judged requests span at least,
-LONGEST: Final = 10_000  # if that takes no more of them
+PATIENCE: Final = 40  # times TTFT that the judged requests of a verification span at least,
+LONGEST: Final = 6000  # if that takes no more of them
 SPARE: Final = (4, 16, 64)  # times the devices that the bounds call for, where fewer did not do
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
 Kind = Literal["disaggregated", "colocated"]
@@ -75,11 +75,10 @@ def _path_of(question: Question) -> Path:
     return question.workload.sample(question.seed, MOST_REQUESTS)
 
 
-def _patient(question: Question, path: Path) -> Question:
+def _patient(question: Question, evaluator: Evaluator) -> Question:
     """The same with runs that are long against TTFT, or a queue that grows for ever is not seen to."""
     if isinstance(question.window, FiniteWindow):
         return question
-    evaluator = Evaluator(question, path)
     most = (
         max(evaluator.prefill_upper(shape) / shape.devices for shape in shapes(question)) * question.inventory.devices
     )
@@ -89,9 +88,8 @@ def _patient(question: Question, path: Path) -> Question:
 
 
 def _search(question: Question, path: Path) -> _Searched:
-    question = _patient(question, path)
     evaluator = Evaluator(question, path)
-    verifier = Verifier.of(question, evaluator)
+    verifier = Verifier.of(_patient(question, evaluator), evaluator)
     if question.rate is not None:
         candidates = _holding(evaluator, verifier, question.rate)
         if candidates:

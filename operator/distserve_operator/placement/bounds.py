@@ -94,17 +94,17 @@ def link_rate(link: LinkRules, prefill: int, decode: int, demand: Demand) -> flo
     return min(prefill, decode) / seconds if seconds > 0 else float("inf")
 
 
-def in_flight(rules: DecodeRules, demand: Demand, rate: float, prompt_work: float = 0.0) -> float:
+def in_flight(rules: DecodeRules, demand: Demand, rate: float) -> float:
     """Requests that run at a moment, were their number constant (Little's law); no more than memory holds.
 
-    At a rate R of one instance a step lasts `a / (1 - R (w + c))`: a its fixed part, w the work of a prompt, c that of
-    its decode tokens. Independent of any target.
+    At a rate R of one instance a step lasts `a / (1 - R c)`: a its fixed part, c the work of a request's decode tokens.
+    Independent of any target.
     """
     one = rate / max(rules.instances, 1)
     most = largest_batch(rules, demand)
     step = 0.0
     for fixed, per_context, per_request in rules.planes:
-        work = prompt_work + (per_context * demand.contexts + per_request * demand.steps) / rules.pp
+        work = (per_context * demand.contexts + per_request * demand.steps) / rules.pp
         step = max(step, fixed / max(1 - one * work, fixed / 10.0))
     return float(rules.instances * min(most, one * demand.lasting * step))
 
@@ -114,14 +114,16 @@ def largest_batch(rules: DecodeRules, demand: Demand) -> float:
     return min(rules.requests, rules.blocks * BLOCK_TOKENS / max(demand.whole, 1.0))
 
 
+def step_seconds(rules: DecodeRules, demand: Demand, batch: float) -> float:
+    """Seconds of a step of so many requests at the mean context, in micro-batches of equal size."""
+    lane = batch / rules.pp
+    return float(max(p[0] + lane * (p[1] * demand.whole + p[2]) for p in rules.planes))
+
+
 def _batch_within(planes: Table, demand: Demand, seconds: float) -> float:
     """The largest micro-batch whose step takes no more than `seconds`."""
     return float(min((seconds - p[0]) / max(p[1] * demand.whole + p[2], 1e-12) for p in planes))
 
 
 def _tokens_per_second(rules: DecodeRules, demand: Demand, batch: float) -> float:
-    lane = batch / rules.pp
-    if lane <= 0:
-        return 0.0
-    step = max(p[0] + lane * (p[1] * demand.whole + p[2]) for p in rules.planes)
-    return float(batch / step)
+    return 0.0 if batch <= 0 else float(batch / step_seconds(rules, demand, batch))

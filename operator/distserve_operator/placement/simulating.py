@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from distserve_operator.placement.answer import Served
-from distserve_operator.placement.goodput import MOST_REQUESTS, served, targets_of, whole_window
+from distserve_operator.placement.goodput import served, targets_of, whole_window
 from distserve_operator.placement.memory import shape_problem
-from distserve_operator.placement.question import FiniteWindow, Question
-from distserve_operator.placement.search.evaluating import Evaluator, first_shape
+from distserve_operator.placement.question import Question
+from distserve_operator.placement.search.evaluating import Evaluator, first_shape, path_of
 from distserve_operator.placement.serving import fleet_of
 from distserve_operator.placement.shape import Colocated, Placement, Pool
 from distserve_operator.placement.simulation.running import simulate as run
@@ -31,14 +31,8 @@ def simulate(
         _check(question, pool)
     if trace is not None:
         return [_replayed(question, placement, trace)]
-    evaluator = Evaluator(question, _path_of(question))
+    evaluator = Evaluator(question, path_of(question))
     return [served(evaluator.watch(placement, rate), rate, question) for rate in rates or ()]
-
-
-def _path_of(question: Question) -> Path:
-    if isinstance(question.window, FiniteWindow):
-        return question.workload.first(question.seed, question.window.requests)
-    return question.workload.sample(question.seed, MOST_REQUESTS)
 
 
 def _replayed(question: Question, placement: Placement, trace: Path) -> Served:

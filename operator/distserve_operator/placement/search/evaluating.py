@@ -13,14 +13,13 @@ from distserve_operator.placement.bounds import (
     mixed_rate,
     prefill_rate,
 )
-from distserve_operator.placement.goodput import Window, steady_window, targets_of, whole_window
-from distserve_operator.placement.latency.law import HostCost
+from distserve_operator.placement.goodput import MOST_REQUESTS, Window, steady_window, targets_of, whole_window
 from distserve_operator.placement.question import FiniteWindow, Question, Steady
 from distserve_operator.placement.rates import highest_passing
 from distserve_operator.placement.serving import decode_rules, fleet_of, link_rules, prefill_rules
 from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
-from distserve_operator.placement.simulation.running import Mixed, Outcome, Split, simulate
-from distserve_operator.placement.simulation.state import LinkRules
+from distserve_operator.placement.simulation.running import Fleet, Mixed, Outcome, Split, simulate
+from distserve_operator.placement.simulation.state import DecodeRules, LinkRules
 from distserve_operator.placement.workload.path import Path
 
 _NO_LINK = LinkRules(0.0, 0.0, blocking=False, units=1)
@@ -71,7 +70,7 @@ class Evaluator:
         if isinstance(self.question.window, Steady) and rate > pool.replicas * self.prefill_upper(pool.shape):
             return False
         key = ("prefill passes", pool, rate)
-        return bool(self._once(key, lambda: self._phase_passes(self._prefill_only(pool), rate, pool.shape.tp)))
+        return bool(self._once(key, lambda: not self._run(self._prefill_only(pool), pool.shape.tp, rate).failed))
 
     def prefill_holds(self, pool: Pool, rate: float) -> bool:
         """As `prefill_passes`; what passes is taken to pass at lower rates, what fails to fail at higher ones."""
@@ -91,7 +90,7 @@ class Evaluator:
         fleet = Split(prefill_rules(self.question, Pool(pool.shape, 0)), decode_rules(self.question, pool), _NO_LINK)
 
         def passes(rate: float) -> bool:
-            return self._phase_passes(fleet, rate, pool.shape.tp)
+            return not self._run(fleet, pool.shape.tp, rate).failed
 
         return self._once(("decode goodput", pool), lambda: highest_passing(passes))
 
@@ -116,18 +115,21 @@ class Evaluator:
         """Share of the requests that miss their targets, of a whole run."""
         return 1.0 if rate > self.upper(placement) else self.watch(placement, rate).missed
 
-    def window(self, placement: Placement, rate: float) -> Window:
+    def _simulate(self, placement: Placement, rate: float, patient: bool) -> Outcome:
+        return self._run(fleet_of(self.question, placement), first_shape(placement).tp, rate, patient)
+
+    def _run(self, fleet: Fleet, tp: int, rate: float, patient: bool = False) -> Outcome:
+        """A run of a fleet whose first tokens come from instances of `tp`."""
+        self.simulations += 1
+        window = self._window(fleet.decode, rate)
+        targets = targets_of(self.question, window, self.question.latency.laws[tp].host, patient)
+        return simulate(fleet, self.path.first(window.count), rate, targets)
+
+    def _window(self, decode: DecodeRules, rate: float) -> Window:
         """Which requests are judged at a rate."""
         if isinstance(self.question.window, FiniteWindow):
             return whole_window(len(self.path))
-        pool = placement.pool if isinstance(placement, Colocated) else placement.decode
-        return self._steady(in_flight(decode_rules(self.question, pool), self.demand, rate))
-
-    def _simulate(self, placement: Placement, rate: float, patient: bool) -> Outcome:
-        self.simulations += 1
-        window = self.window(placement, rate)
-        targets = targets_of(self.question, window, self._host(first_shape(placement).tp), patient)
-        return simulate(fleet_of(self.question, placement), self.path.first(window.count), rate, targets)
+        return steady_window(in_flight(decode, self.demand, rate), self.question.window.requests, len(self.path))
 
     def _mixed_upper(self, placement: Colocated) -> float:
         fleet = fleet_of(self.question, placement)
@@ -138,24 +140,17 @@ class Evaluator:
         nobody = decode_rules(self.question, Pool(pool.shape, 0))
         return Split(prefill_rules(self.question, pool), nobody, _NO_LINK)
 
-    def _host(self, tp: int) -> HostCost:
-        return self.question.latency.laws[tp].host
-
-    def _steady(self, flying: float) -> Window:
-        return steady_window(flying, self.question.window.requests, len(self.path))
-
-    def _phase_passes(self, fleet: Split, rate: float, tp: int) -> bool:
-        self.simulations += 1
-        window = whole_window(len(self.path))
-        if not isinstance(self.question.window, FiniteWindow):
-            window = self._steady(in_flight(fleet.decode, self.demand, rate))
-        targets = targets_of(self.question, window, self._host(tp))
-        return not simulate(fleet, self.path.first(window.count), rate, targets).failed
-
     def _once(self, key: Hashable, value: Callable[[], float]) -> float:
         if key not in self._known:
             self._known[key] = value()
         return self._known[key]
+
+
+def path_of(question: Question) -> Path:
+    """The sample path on which a question is searched, long enough for any of its runs."""
+    if isinstance(question.window, FiniteWindow):
+        return question.workload.first(question.seed, question.window.requests)
+    return question.workload.sample(question.seed, MOST_REQUESTS)
 
 
 def first_shape(placement: Placement) -> Shape:

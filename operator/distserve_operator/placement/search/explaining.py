@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
-from distserve_operator.placement.bounds import largest_batch
+from distserve_operator.placement.bounds import largest_batch, step_seconds
 from distserve_operator.placement.memory import block_bytes_per_device, shape_problem, weight_bytes_per_device
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import rate_at
@@ -92,10 +92,8 @@ def idle(question: Question, verifier: Verifier) -> list[tuple[float, Placement,
     """One instance of every shape, for both phases, nearly without load; with how far the worst target is missed."""
     found = []
     for shape in shapes(question):
-        placement: Placement = Colocated(Pool(shape, 1))
-        pair = Disaggregated(Pool(shape, 1), Pool(shape, 1))
-        if question.only == "disaggregated":
-            placement = pair
+        one = Pool(shape, 1)
+        placement: Placement = Disaggregated(one, one) if question.only == "disaggregated" else Colocated(one)
         seen = verifier.watch(placement, rate_at(0))
         found.append(
             (max(seconds / target for _, seconds, target in _against_targets(question, seen)), placement, seen)
@@ -182,10 +180,8 @@ def binding(question: Question, evaluator: Evaluator, verifier: Verifier, chosen
 def _memory_binds(question: Question, evaluator: Evaluator, placement: Placement) -> bool:
     pool = placement.pool if isinstance(placement, Colocated) else placement.decode
     rules = decode_rules(question, pool)
-    most = largest_batch(rules, evaluator.demand)
-    lane = most / rules.pp
-    step = max(p[0] + lane * (p[1] * evaluator.demand.whole + p[2]) for p in rules.planes)
-    return bool(step < question.slo.tpot * 0.9)
+    step = step_seconds(rules, evaluator.demand, largest_batch(rules, evaluator.demand))
+    return step < question.slo.tpot * 0.9
 
 
 def flip_overlap(

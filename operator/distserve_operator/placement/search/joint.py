@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from distserve_operator.placement.rates import LOWEST
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.spaces import (
     LARGEST_POOL,
@@ -57,7 +58,7 @@ def best_per_device(evaluator: Evaluator) -> Found:
                 bound = evaluator.upper(placement) / placement.devices
                 heapq.heappush(queue, _Entry((-bound, -float(placement.devices)), next(numbers), placement))
             continue
-        target = _or_any(best * (1 - MARGIN) * entry.item.devices)
+        target = max(LOWEST, best * (1 - MARGIN) * entry.item.devices)
         if isinstance(entry.item, Disaggregated) and not evaluator.prefill_holds(entry.item.prefill, target):
             continue
         if isinstance(entry.item, Disaggregated) and not entry.refined:
@@ -145,8 +146,3 @@ def _refined(evaluator: Evaluator, entry: _Entry, placement: Disaggregated) -> _
     """The same candidate with a bound that knows how its prefill phase does alone."""
     bound = evaluator.prefill_goodput(placement.prefill) / placement.devices
     return replace(entry, rank=(max(entry.rank[0], -bound), *entry.rank[1:]), refined=True)
-
-
-def _or_any(rate: float) -> float:
-    """A rate that a first candidate has to hold: next to none."""
-    return max(rate, 0.001)

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
-from distserve_operator.placement.goodput import MOST_REQUESTS
 from distserve_operator.placement.question import FiniteWindow, Question, Steady
 from distserve_operator.placement.search import explaining
 from distserve_operator.placement.search.cells import bounded, cells_of, one_cell, repeated
-from distserve_operator.placement.search.evaluating import Evaluator
+from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.joint import best_per_device, by_devices
 from distserve_operator.placement.search.paper import paper_rule
 from distserve_operator.placement.search.spaces import fits, shapes
@@ -45,12 +44,13 @@ class _Searched:
 
 def plan(question: Question) -> Plan:
     """The placement for a question, and why. Deterministic: equal questions have equal answers."""
-    if not question.inventory.devices or not shapes(replace(question, inventory=bounded(question.inventory, MOST))):
+    some = replace(question, inventory=bounded(question.inventory, MOST))
+    if not some.inventory.devices or not shapes(some):
         return explaining.nothing_fits(question)
-    path = _path_of(question)
+    path = path_of(question)
     if question.rule == "paper":
         return _choose(question, [_by_the_paper(question, path)])
-    cells = cells_of(replace(question, inventory=bounded(question.inventory, MOST)))
+    cells = cells_of(some)
     if cells * len(KINDS) > question.inventory.devices:
         cells = 1
     kinds = KINDS if question.only is None else (question.only,)
@@ -69,19 +69,12 @@ def _plan_part(question: Question, kinds: Sequence[Kind], path: Path) -> Plan:
     return _choose(question, [_search(replace(question, only=kind), path) for kind in kinds])
 
 
-def _path_of(question: Question) -> Path:
-    if isinstance(question.window, FiniteWindow):
-        return question.workload.first(question.seed, question.window.requests)
-    return question.workload.sample(question.seed, MOST_REQUESTS)
-
-
 def _patient(question: Question, evaluator: Evaluator) -> Question:
     """The same with runs that are long against TTFT, or a queue that grows for ever is not seen to."""
     if isinstance(question.window, FiniteWindow):
         return question
-    most = (
-        max(evaluator.prefill_upper(shape) / shape.devices for shape in shapes(question)) * question.inventory.devices
-    )
+    per_device = max(evaluator.prefill_upper(shape) / shape.devices for shape in shapes(question))
+    most = per_device * question.inventory.devices
     rate = most if question.rate is None else min(most, question.rate)
     least = min(LONGEST, math.ceil(PATIENCE * rate * question.slo.ttft))
     return replace(question, window=Steady(max(question.window.requests, least)))

@@ -20,7 +20,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class KvLayout(_message.Message):
-    """The shape of one KV block in memory: [layers, 2 (K, V), kv_heads, block_tokens, head_dim] of dtype, contiguous."""
+    """The shape of one KV block of the whole model: [layers, 2 (K, V), kv_heads, block_tokens, head_dim] of dtype. In the
+    memory of a rank a block has the layers and heads of its shard, contiguous.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -51,6 +53,36 @@ class KvLayout(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KvLayout: _TypeAlias = KvLayout  # noqa: Y015
+
+@_typing.final
+class KvShard(_message.Message):
+    """What one rank holds of a block: layers and KV heads of the whole model, counted from 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    FIRST_HEAD_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
+    first_layer: _builtins.int
+    layers: _builtins.int
+    first_head: _builtins.int
+    heads: _builtins.int
+    def __init__(
+        self,
+        *,
+        first_layer: _builtins.int = ...,
+        layers: _builtins.int = ...,
+        first_head: _builtins.int = ...,
+        heads: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_head", b"first_head", "first_layer", b"first_layer", "heads", b"heads", "layers", b"layers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvShard: _TypeAlias = KvShard  # noqa: Y015
 
 @_typing.final
 class BlockRef(_message.Message):
@@ -90,6 +122,7 @@ class KvHandle(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     LEASE_MILLISECONDS_FIELD_NUMBER: _builtins.int
     COMPATIBILITY_KEY_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     """of the prefill worker's boot"""
     request_id: _builtins.str
@@ -107,6 +140,10 @@ class KvHandle(_message.Message):
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockRef]:
         """in token order; the last one may be partly filled"""
 
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvShard]:
+        """one for each rank that holds a part, in the order that `Piece.rank` counts"""
+
     def __init__(
         self,
         *,
@@ -118,14 +155,103 @@ class KvHandle(_message.Message):
         tokens: _builtins.int = ...,
         lease_milliseconds: _builtins.int = ...,
         compatibility_key: _builtins.str = ...,
+        shards: _abc.Iterable[Global___KvShard] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "blocks", b"blocks", "compatibility_key", b"compatibility_key", "incarnation", b"incarnation", "layout", b"layout", "lease_milliseconds", b"lease_milliseconds", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "blocks", b"blocks", "compatibility_key", b"compatibility_key", "incarnation", b"incarnation", "layout", b"layout", "lease_milliseconds", b"lease_milliseconds", "request_id", b"request_id", "shards", b"shards", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KvHandle: _TypeAlias = KvHandle  # noqa: Y015
+
+@_typing.final
+class ConnectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    """of the prefill worker, as the handle says"""
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
+
+@_typing.final
+class ConnectResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankTransports]:
+        """in the order of `KvHandle.shards`"""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[Global___RankTransports] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectResponse: _TypeAlias = ConnectResponse  # noqa: Y015
+
+@_typing.final
+class RankTransports(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSPORTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def transports(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transport]: ...
+    def __init__(
+        self,
+        *,
+        transports: _abc.Iterable[Global___Transport] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transports", b"transports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankTransports: _TypeAlias = RankTransports  # noqa: Y015
+
+@_typing.final
+class Transport(_message.Message):
+    """A way to a rank's memory, with whatever a reader needs to try whether it really is one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """nccl, cuda_ipc, shm, tcp"""
+    probe: _builtins.bytes
+    """the transport's own"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        probe: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "probe", b"probe"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transport: _TypeAlias = Transport  # noqa: Y015
 
 @_typing.final
 class PullRequest(_message.Message):
@@ -134,6 +260,7 @@ class PullRequest(_message.Message):
     HANDLE_FIELD_NUMBER: _builtins.int
     TRANSPORTS_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     reader: _builtins.str
     """incarnation of the decode worker"""
     @_builtins.property
@@ -142,20 +269,53 @@ class PullRequest(_message.Message):
     def transports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """that the reader can use, best first: nccl, cuda_ipc, shm, tcp"""
 
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]: ...
     def __init__(
         self,
         *,
         handle: Global___KvHandle | None = ...,
         transports: _abc.Iterable[_builtins.str] | None = ...,
         reader: _builtins.str = ...,
+        pieces: _abc.Iterable[Global___Piece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "reader", b"reader", "transports", b"transports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "pieces", b"pieces", "reader", b"reader", "transports", b"transports"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullRequest: _TypeAlias = PullRequest  # noqa: Y015
+
+@_typing.final
+class Piece(_message.Message):
+    """The part of every block that one rank of the reader takes from one rank of the handle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """index in `KvHandle.shards`"""
+    transport: _builtins.str
+    """that the reader has tried"""
+    @_builtins.property
+    def part(self) -> Global___KvShard: ...
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        part: Global___KvShard | None = ...,
+        transport: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "rank", b"rank", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
 @_typing.final
 class PullResponse(_message.Message):
@@ -165,7 +325,41 @@ class PullResponse(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
     transport: _builtins.str
+    endpoint: _builtins.str
+    """for tcp: host:port of the data listener"""
+    ticket: _builtins.bytes
+    """shown once on the data connection"""
+    bytes: _builtins.int
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___Source]:
+        """one for each piece, in order"""
+
+    def __init__(
+        self,
+        *,
+        transport: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+        ticket: _builtins.bytes = ...,
+        bytes: _builtins.int = ...,
+        sources: _abc.Iterable[Global___Source] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "endpoint", b"endpoint", "sources", b"sources", "ticket", b"ticket", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullResponse: _TypeAlias = PullResponse  # noqa: Y015
+
+@_typing.final
+class Source(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """for tcp: host:port of the data listener"""
     ticket: _builtins.bytes
@@ -174,18 +368,17 @@ class PullResponse(_message.Message):
     def __init__(
         self,
         *,
-        transport: _builtins.str = ...,
         endpoint: _builtins.str = ...,
         ticket: _builtins.bytes = ...,
         bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "endpoint", b"endpoint", "ticket", b"ticket", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "endpoint", b"endpoint", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PullResponse: _TypeAlias = PullResponse  # noqa: Y015
+Global___Source: _TypeAlias = Source  # noqa: Y015
 
 @_typing.final
 class RenewRequest(_message.Message):

@@ -37,6 +37,11 @@ class KvStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Connect = channel.unary_unary(
+                '/distserve.v1.Kv/Connect',
+                request_serializer=distserve__proto_dot_kv__pb2.ConnectRequest.SerializeToString,
+                response_deserializer=distserve__proto_dot_kv__pb2.ConnectResponse.FromString,
+                _registered_method=True)
         self.Pull = channel.unary_unary(
                 '/distserve.v1.Kv/Pull',
                 request_serializer=distserve__proto_dot_kv__pb2.PullRequest.SerializeToString,
@@ -60,8 +65,15 @@ class KvServicer:
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 
+    def Connect(self, request, context):
+        """What each rank of the instance offers to readers; asked once for each incarnation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pull(self, request, context):
-        """Agrees on a transport and pins the blocks until the transfer ends or its deadline passes.
+        """Agrees on a transport for each piece and pins the blocks until the transfers end or their deadline passes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -84,6 +96,11 @@ class KvServicer:
 
 def add_KvServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Connect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Connect,
+                    request_deserializer=distserve__proto_dot_kv__pb2.ConnectRequest.FromString,
+                    response_serializer=distserve__proto_dot_kv__pb2.ConnectResponse.SerializeToString,
+            ),
             'Pull': grpc.unary_unary_rpc_method_handler(
                     servicer.Pull,
                     request_deserializer=distserve__proto_dot_kv__pb2.PullRequest.FromString,
@@ -112,6 +129,33 @@ class Kv:
     FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
+
+    @staticmethod
+    def Connect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/distserve.v1.Kv/Connect',
+            distserve__proto_dot_kv__pb2.ConnectRequest.SerializeToString,
+            distserve__proto_dot_kv__pb2.ConnectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Pull(request,

@@ -36,8 +36,10 @@ class KvStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> KvAsyncStub: ...
+    Connect: _grpc.UnaryUnaryMultiCallable[_kv_pb2.ConnectRequest, _kv_pb2.ConnectResponse]
+    """What each rank of the instance offers to readers; asked once for each incarnation."""
     Pull: _grpc.UnaryUnaryMultiCallable[_kv_pb2.PullRequest, _kv_pb2.PullResponse]
-    """Agrees on a transport and pins the blocks until the transfer ends or its deadline passes."""
+    """Agrees on a transport for each piece and pins the blocks until the transfers end or their deadline passes."""
     Renew: _grpc.UnaryUnaryMultiCallable[_kv_pb2.RenewRequest, _kv_pb2.RenewResponse]
     """Prolongs the lease of a parked KV while its reader waits for room. An expired lease cannot be renewed."""
     Release: _grpc.UnaryUnaryMultiCallable[_kv_pb2.ReleaseRequest, _kv_pb2.ReleaseResponse]
@@ -51,8 +53,10 @@ class KvAsyncStub(KvStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Connect: _aio.UnaryUnaryMultiCallable[_kv_pb2.ConnectRequest, _kv_pb2.ConnectResponse]  # type: ignore[assignment]
+    """What each rank of the instance offers to readers; asked once for each incarnation."""
     Pull: _aio.UnaryUnaryMultiCallable[_kv_pb2.PullRequest, _kv_pb2.PullResponse]  # type: ignore[assignment]
-    """Agrees on a transport and pins the blocks until the transfer ends or its deadline passes."""
+    """Agrees on a transport for each piece and pins the blocks until the transfers end or their deadline passes."""
     Renew: _aio.UnaryUnaryMultiCallable[_kv_pb2.RenewRequest, _kv_pb2.RenewResponse]  # type: ignore[assignment]
     """Prolongs the lease of a parked KV while its reader waits for room. An expired lease cannot be renewed."""
     Release: _aio.UnaryUnaryMultiCallable[_kv_pb2.ReleaseRequest, _kv_pb2.ReleaseResponse]  # type: ignore[assignment]
@@ -65,12 +69,20 @@ class KvServicer(metaclass=_abc_1.ABCMeta):
     """
 
     @_abc_1.abstractmethod
+    def Connect(
+        self,
+        request: _kv_pb2.ConnectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_kv_pb2.ConnectResponse, _abc.Awaitable[_kv_pb2.ConnectResponse]]:
+        """What each rank of the instance offers to readers; asked once for each incarnation."""
+
+    @_abc_1.abstractmethod
     def Pull(
         self,
         request: _kv_pb2.PullRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_kv_pb2.PullResponse, _abc.Awaitable[_kv_pb2.PullResponse]]:
-        """Agrees on a transport and pins the blocks until the transfer ends or its deadline passes."""
+        """Agrees on a transport for each piece and pins the blocks until the transfers end or their deadline passes."""
 
     @_abc_1.abstractmethod
     def Renew(

@@ -29,12 +29,16 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     PHASE_UNSPECIFIED: _Phase.ValueType  # 0
     PHASE_PREFILL: _Phase.ValueType  # 1
     PHASE_DECODE: _Phase.ValueType  # 2
+    PHASE_COLOCATED: _Phase.ValueType  # 3
+    """both phases in one worker: one leg without a KV handle"""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
 PHASE_UNSPECIFIED: Phase.ValueType  # 0
 PHASE_PREFILL: Phase.ValueType  # 1
 PHASE_DECODE: Phase.ValueType  # 2
+PHASE_COLOCATED: Phase.ValueType  # 3
+"""both phases in one worker: one leg without a KV handle"""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 class _FinishReason:
@@ -251,11 +255,14 @@ class Submit(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     KV_FIELD_NUMBER: _builtins.int
     DEADLINE_MILLISECONDS_FIELD_NUMBER: _builtins.int
+    PREFIX_SALT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     max_tokens: _builtins.int
     """of the whole request, `output` included; absent: up to the model's length"""
     deadline_milliseconds: _builtins.int
     """from receipt to the end of this leg; 0: none"""
+    prefix_salt: _builtins.str
+    """KV of equal prompt beginnings is shared among requests of equal salt only"""
     @_builtins.property
     def prompt(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token ids of the prompt"""
@@ -285,10 +292,11 @@ class Submit(_message.Message):
         max_tokens: _builtins.int | None = ...,
         kv: _kv_pb2.KvHandle | None = ...,
         deadline_milliseconds: _builtins.int = ...,
+        prefix_salt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "kv", b"kv", "max_tokens", b"max_tokens", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "deadline_milliseconds", b"deadline_milliseconds", "kv", b"kv", "max_tokens", b"max_tokens", "output", b"output", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "deadline_milliseconds", b"deadline_milliseconds", "kv", b"kv", "max_tokens", b"max_tokens", "output", b"output", "prefix_salt", b"prefix_salt", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -300,10 +308,37 @@ Global___Submit: _TypeAlias = Submit  # noqa: Y015
 class Sampling(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LogitBiasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     TOP_P_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """0 is greedy"""
     top_p: _builtins.float
@@ -312,6 +347,22 @@ class Sampling(_message.Message):
     """0: all"""
     seed: _builtins.int
     """random numbers are a function of (seed, position in the output)"""
+    min_p: _builtins.float
+    """tokens less likely than this share of the most likely one's probability are out; 0: none"""
+    repetition_penalty: _builtins.float
+    """on tokens of prompt and output; 0 or 1: none"""
+    presence_penalty: _builtins.float
+    """once on tokens of the output"""
+    frequency_penalty: _builtins.float
+    """for each occurrence in the output"""
+    min_tokens: _builtins.int
+    """of the output, before which no stop token is chosen"""
+    logprobs: _builtins.int
+    """log probabilities of each token and of so many most likely ones; absent: none"""
+    @_builtins.property
+    def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
+        """added to the logits of these tokens"""
+
     def __init__(
         self,
         *,
@@ -319,12 +370,21 @@ class Sampling(_message.Message):
         top_p: _builtins.float = ...,
         top_k: _builtins.int = ...,
         seed: _builtins.int = ...,
+        min_p: _builtins.float = ...,
+        repetition_penalty: _builtins.float = ...,
+        presence_penalty: _builtins.float = ...,
+        frequency_penalty: _builtins.float = ...,
+        logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
+        min_tokens: _builtins.int = ...,
+        logprobs: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "frequency_penalty", b"frequency_penalty", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
 
 Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
@@ -387,6 +447,8 @@ class RequestEvent(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
+    PUT_BACK_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -404,6 +466,14 @@ class RequestEvent(_message.Message):
     def joined(self) -> Global___Joined:
         """decode only; comes before the leg's first token"""
 
+    @_builtins.property
+    def put_back(self) -> Global___PutBack:
+        """decode only; the leg is over, to be continued through prefill with the tokens so far"""
+
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprobs]:
+        """one for each of `tokens`, if asked for"""
+
     def __init__(
         self,
         *,
@@ -413,16 +483,88 @@ class RequestEvent(_message.Message):
         finished: Global___Finished | None = ...,
         failed: Global___Failed | None = ...,
         joined: Global___Joined | None = ...,
+        put_back: Global___PutBack | None = ...,
+        logprobs: _abc.Iterable[Global___TokenLogprobs] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked", "put_back", b"put_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "logprobs", b"logprobs", "parked", b"parked", "put_back", b"put_back", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["parked", "finished", "failed", "joined"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["parked", "finished", "failed", "joined", "put_back"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
 Global___RequestEvent: _TypeAlias = RequestEvent  # noqa: Y015
+
+@_typing.final
+class TokenLogprobs(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGPROB_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    logprob: _builtins.float
+    """natural, of the distribution before temperature, penalties and cuts"""
+    @_builtins.property
+    def top(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopLogprob]:
+        """most likely first"""
+
+    def __init__(
+        self,
+        *,
+        logprob: _builtins.float = ...,
+        top: _abc.Iterable[Global___TopLogprob] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprob", b"logprob", "top", b"top"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLogprobs: _TypeAlias = TokenLogprobs  # noqa: Y015
+
+@_typing.final
+class TopLogprob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    LOGPROB_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    logprob: _builtins.float
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        logprob: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprob", b"logprob", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopLogprob: _TypeAlias = TopLogprob  # noqa: Y015
+
+@_typing.final
+class PutBack(_message.Message):
+    """The worker's KV memory is full and this was its youngest request: it has given its blocks back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stages(self) -> Global___Stages: ...
+    def __init__(
+        self,
+        *,
+        stages: Global___Stages | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stages", b"stages"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutBack: _TypeAlias = PutBack  # noqa: Y015
 
 @_typing.final
 class Parked(_message.Message):
@@ -483,6 +625,7 @@ class Stages(_message.Message):
     DECODE_FIELD_NUMBER: _builtins.int
     KV_BYTES_FIELD_NUMBER: _builtins.int
     TRANSPORT_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     prefill_queue: _builtins.float
     prefill: _builtins.float
     decode_queue: _builtins.float
@@ -492,6 +635,8 @@ class Stages(_message.Message):
     """pulled"""
     transport: _builtins.str
     """really used"""
+    cached_tokens: _builtins.int
+    """of the prompt, whose KV was there already"""
     def __init__(
         self,
         *,
@@ -502,10 +647,11 @@ class Stages(_message.Message):
         decode: _builtins.float = ...,
         kv_bytes: _builtins.int = ...,
         transport: _builtins.str = ...,
+        cached_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decode", b"decode", "decode_queue", b"decode_queue", "kv_bytes", b"kv_bytes", "prefill", b"prefill", "prefill_queue", b"prefill_queue", "transfer", b"transfer", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "decode", b"decode", "decode_queue", b"decode_queue", "kv_bytes", b"kv_bytes", "prefill", b"prefill", "prefill_queue", b"prefill_queue", "transfer", b"transfer", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,6 +22,16 @@ class KvLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class KvShard:
+    """The layers and KV heads of the whole model, counted from 0, that one rank keeps in its blocks."""
+
+    first_layer: int
+    layers: int
+    first_head: int
+    heads: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockRef:
     """A block and the generation it had when it was given out; freeing a block raises its generation."""
 
@@ -62,6 +72,7 @@ class Work:
     sampling: Sampling = field(default_factory=Sampling)
     stop_token_ids: frozenset[int] = frozenset()
     max_tokens: int | None = None  # of the whole request, `output` included
+    prefix_salt: str = ""  # the KV of equal beginnings is shared among requests of equal salt only
 
 
 class FinishReason(StrEnum):

@@ -33,6 +33,11 @@ class Request:
         return self.work.request_id
 
     @property
+    def salt(self) -> str:
+        """Whom it shares the KV of equal beginnings with."""
+        return self.work.prefix_salt
+
+    @property
     def position(self) -> int:
         """Position in the output of the next token."""
         return len(self.tokens) - len(self.work.prompt)

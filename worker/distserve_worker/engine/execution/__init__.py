@@ -1,0 +1,1 @@
+"""What the ranks of an instance compute in a step, and how they are driven."""

@@ -1,0 +1,1 @@
+"""Who runs next and in which blocks: decisions only, no tensors."""

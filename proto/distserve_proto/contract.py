@@ -6,7 +6,7 @@ Nothing here has behaviour; a change of a value is a change of the wire between 
 from enum import StrEnum
 from typing import Final
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 
 WORKER_GRPC_PORT: Final = 9000
 WORKER_DATA_PORT: Final = 9001
@@ -29,7 +29,11 @@ class Role(StrEnum):
 
     PREFILL = "prefill"
     DECODE = "decode"
+    COLOCATED = "colocated"
     GATEWAY = "gateway"
+
+
+WORKER_ROLES: Final = (Role.PREFILL, Role.DECODE, Role.COLOCATED)
 
 
 class ExitReason(StrEnum):

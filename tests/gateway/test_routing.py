@@ -12,7 +12,7 @@ from distserve_worker.gateway.routing import (
     Candidate,
     Need,
     choose_decode,
-    choose_prefill,
+    choose_first,
     free_places,
     longest_request,
     shortage,
@@ -53,7 +53,7 @@ CANDIDATES = st.lists(
         Candidate,
         instance=st.uuids().map(str),
         incarnation=st.uuids().map(str),
-        role=st.sampled_from([Role.PREFILL, Role.DECODE]),
+        role=st.sampled_from([Role.PREFILL, Role.DECODE, Role.COLOCATED]),
         compatibility_key=st.sampled_from(["a", "b"]),
         max_tokens=st.integers(1, 100),
         queued_tokens=st.integers(0, 3),
@@ -70,7 +70,7 @@ CANDIDATES = st.lists(
 
 def test_the_shortest_prefill_queue_in_tokens_wins() -> None:
     fleet = [prefill("busy", queued_tokens=9, requests=1), prefill("free", queued_tokens=8, requests=5), decode("d")]
-    assert name(choose_prefill(fleet, ANY)) == "free"
+    assert name(choose_first(fleet, ANY)) == "free"
 
 
 def test_the_decode_instance_with_the_fewest_requests_wins_then_the_one_with_most_memory() -> None:
@@ -89,47 +89,47 @@ def test_other_weights_never_meet(candidates: list[Candidate]) -> None:
 @given(candidates=CANDIDATES)
 def test_prefill_is_chosen_exactly_when_there_is_a_usable_pair(candidates: list[Candidate]) -> None:
     """B1 and B17."""
-    chosen = choose_prefill(candidates, ANY)
+    chosen = choose_first(candidates, ANY)
     assert (chosen is None) == (usable_pairs(candidates) == 0) == (longest_request(candidates) is None)
-    if chosen is not None:
+    if chosen is not None and chosen.role is Role.PREFILL:
         partner = choose_decode(candidates, chosen.compatibility_key, ANY)
         assert partner is not None
-        assert not chosen.leaving
         assert not partner.leaving
+    assert chosen is None or not chosen.leaving
 
 
 @given(candidates=CANDIDATES, avoided=st.integers(0, 7))
 def test_avoided_incarnations_are_not_chosen(candidates: list[Candidate], avoided: int) -> None:
     """B13."""
     need = Need(1, frozenset(worker.incarnation for worker in candidates[:avoided]))
-    chosen = [choose_prefill(candidates, need), choose_decode(candidates, "a", need)]
+    chosen = [choose_first(candidates, need), choose_decode(candidates, "a", need)]
     assert not {worker.incarnation for worker in chosen if worker is not None} & need.avoid
 
 
 def test_a_restarted_worker_is_not_avoided_for_its_former_self() -> None:
     """B8."""
     need = Need(1, frozenset({"boot of p"}))
-    assert choose_prefill([prefill("p"), decode("d")], need) is None
-    assert name(choose_prefill([replace(prefill("p"), incarnation="new"), decode("d")], need)) == "p"
+    assert choose_first([prefill("p"), decode("d")], need) is None
+    assert name(choose_first([replace(prefill("p"), incarnation="new"), decode("d")], need)) == "p"
 
 
 def test_instances_that_cannot_hold_the_request_are_not_chosen() -> None:
     """B4."""
     fleet = [prefill("small", max_tokens=9), prefill("large", max_tokens=10, queued_tokens=99), decode("d")]
-    assert name(choose_prefill(fleet, Need(10))) == "large"
-    assert choose_prefill(fleet, Need(101)) is None
+    assert name(choose_first(fleet, Need(10))) == "large"
+    assert choose_first(fleet, Need(101)) is None
 
 
 def test_a_short_queue_without_a_partner_does_not_attract_requests() -> None:
     """B20."""
     fleet = [prefill("lonely", "other"), prefill("p", queued_tokens=99), decode("d")]
-    assert name(choose_prefill(fleet, ANY)) == "p"
+    assert name(choose_first(fleet, ANY)) == "p"
 
 
 def test_a_leaving_instance_starts_nothing_but_takes_kv_that_has_no_other_place() -> None:
     """B18 and B27."""
-    assert choose_prefill([prefill("p", leaving=True), decode("d")], ANY) is None
-    assert choose_prefill([prefill("p"), decode("d", leaving=True)], ANY) is None
+    assert choose_first([prefill("p", leaving=True), decode("d")], ANY) is None
+    assert choose_first([prefill("p"), decode("d", leaving=True)], ANY) is None
     leaving, staying = decode("leaving", leaving=True), decode("staying", requests=9)
     assert name(choose_decode([leaving, staying], "key", ANY)) == "staying"
     assert name(choose_decode([leaving], "key", ANY)) == "leaving"
@@ -141,11 +141,20 @@ def test_equal_workers_get_equal_work() -> None:
     turns: Counter[str] = Counter()
     for turn in range(1, 301):
         candidates = list(fleet.values())
-        for worker in (choose_prefill(candidates, ANY), choose_decode(candidates, "key", ANY)):
+        for worker in (choose_first(candidates, ANY), choose_decode(candidates, "key", ANY)):
             assert worker is not None
             fleet[worker.instance] = replace(worker, last_turn=turn)
             turns[worker.instance] += 1
     assert set(turns.values()) == {100}
+
+
+def test_a_colocated_instance_needs_no_partner_and_competes_by_its_queue() -> None:
+    both = prefill("both", role=Role.COLOCATED, queued_tokens=5)
+    assert name(choose_first([both], ANY)) == "both"
+    assert name(choose_first([both, prefill("p", queued_tokens=4), decode("d")], ANY)) == "p"
+    assert name(choose_first([both, prefill("p", queued_tokens=6), decode("d")], ANY)) == "both"
+    assert usable_pairs([both, prefill("p"), decode("d")]) == 2
+    assert choose_decode([both], "key", ANY) is None
 
 
 def test_free_places_are_those_of_all_decode_instances_that_stay() -> None:

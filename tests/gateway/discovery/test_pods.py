@@ -48,7 +48,7 @@ def test_no_new_work_goes_to_a_pod_that_is_not_ready_or_leaves_or_is_not_first(c
 
 def test_only_worker_pods_of_the_deployment_are_selected() -> None:
     """B20."""
-    assert selector("chat") == "distserve.io/deployment=chat,distserve.io/role in (prefill,decode)"
+    assert selector("chat") == "distserve.io/deployment=chat,distserve.io/role in (prefill,decode,colocated)"
 
 
 def test_a_list_replaces_everything_known_before() -> None:

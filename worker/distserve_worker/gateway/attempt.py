@@ -1,4 +1,7 @@
-"""One try of a request: a prefill leg, then a decode leg on whichever instance is best when the KV is there."""
+"""One try of a request: a prefill leg, then a decode leg on whichever instance is best when the KV is there.
+
+On a colocated instance it is one leg from the prompt to the end.
+"""
 
 import asyncio
 import time
@@ -12,7 +15,7 @@ from distserve_proto.worker_pb2 import FINISH_REASON_STOP, RequestEvent, Stages,
 from distserve_worker.gateway.answer import Answer, Finish
 from distserve_worker.gateway.deadlines import Deadlines
 from distserve_worker.gateway.errors import deadline_exceeded
-from distserve_worker.gateway.failures import Failure, LegFailedError, no_decode
+from distserve_worker.gateway.failures import Failure, LegFailedError, no_decode, put_back
 from distserve_worker.gateway.fleet import Fleet
 from distserve_worker.gateway.generation import Generation
 from distserve_worker.gateway.legs import Legs
@@ -41,16 +44,30 @@ class Attempt:
         self._joined_at: float | None = None
         self._unfinished = Stages()  # of a decode leg that has not said how it ended
 
-    async def run(self, prefill: Candidate, need: Need) -> None:
+    async def run(self, first: Candidate, need: Need) -> None:
         """Produce the rest of the answer. Raises `LegFailedError`, or `ApiError` when no other pair can help."""
         try:
-            with self._fleet.heading_for_decode(prefill.compatibility_key):
-                handle = await self._prefill(prefill)
-            if handle is not None and self._answer.finish is None:
-                await self._decode(prefill, handle, need)
+            if first.role is Role.COLOCATED:
+                await self._colocated(first)
+            else:
+                await self._in_two_legs(first, need)
         finally:
             self._legs.end()
             self._record_unfinished()
+
+    async def _colocated(self, worker: Candidate) -> None:
+        """The whole rest on one instance."""
+        submit = self._submit()
+        tokens = len(submit.prompt) + len(submit.output)
+        waiting = self._deadlines.prefill(tokens, worker) + self._deadlines.place(worker)
+        self._answer.prefill_worker = self._answer.decode_worker = worker.instance
+        await self._run_on(worker, submit, waiting)
+
+    async def _in_two_legs(self, prefill: Candidate, need: Need) -> None:
+        with self._fleet.heading_for_decode(prefill.compatibility_key):
+            handle = await self._prefill(prefill)
+        if handle is not None and self._answer.finish is None:
+            await self._decode(prefill, handle, need)
 
     async def _prefill(self, worker: Candidate) -> KvHandle | None:
         """The first new token and where its KV waits; no handle when that token was the last."""
@@ -97,8 +114,12 @@ class Attempt:
         """Until the KV has been pulled, its lease is renewed and the bound grows with the requests ahead."""
         submit = self._submit()
         submit.kv.CopyFrom(handle)
-        waiting, running = self._deadlines.place(worker), self._deadlines.decode(self._longest(worker))
         self._answer.decode_worker = worker.instance
+        await self._run_on(worker, submit, self._deadlines.place(worker))
+
+    async def _run_on(self, worker: Candidate, submit: Submit, waiting: float) -> None:
+        """A leg to the end of the answer; it joins the batch within `waiting` seconds."""
+        running = self._deadlines.decode(self._longest(worker))
         self._legs.start(worker, submit, waiting + running)
         async with _within(waiting, worker) as limit:
             while self._answer.finish is None:
@@ -106,7 +127,7 @@ class Attempt:
                 if event.WhichOneof("change") == "joined":
                     self._join(event)
                     limit.reschedule(asyncio.get_running_loop().time() + running)
-                self._take(event)
+                self._take(event, worker)
 
     def _longest(self, worker: Candidate) -> int:
         """Tokens that the request can come to: without a limit of its own, those that the instance holds."""
@@ -118,12 +139,17 @@ class Attempt:
         self._joined_at = time.monotonic()
         self._unfinished = event.joined.stages
 
-    def _take(self, event: RequestEvent) -> None:
-        if event.WhichOneof("change") == "finished":
-            self._unfinished = Stages()
-            self._finish(event)
-        else:
-            self._answer.accept(event.tokens)
+    def _take(self, event: RequestEvent, worker: Candidate) -> None:
+        match event.WhichOneof("change"):
+            case "finished":
+                self._unfinished = Stages()
+                self._finish(event)
+            case "put_back":
+                self._unfinished = Stages()
+                self._answer.record(event.put_back.stages)
+                raise put_back(worker)
+            case _:
+                self._answer.accept(event.tokens)
 
     def _finish(self, event: RequestEvent) -> None:
         self._answer.record(event.finished.stages)

@@ -29,6 +29,7 @@ class Failure(StrEnum):
     KV_LOST = "kv_lost"
     KV_UNREACHABLE = "kv_unreachable"
     NO_DECODE = "no_decode"
+    PUT_BACK = "put_back"  # out of KV memory, to go on through prefill
     INTERNAL = "internal"
 
 
@@ -57,8 +58,8 @@ class LegFailedError(Exception):
 
     @property
     def costs_an_attempt(self) -> bool:
-        """An instance that only refuses has not harmed the request."""
-        return self.failure not in (Failure.QUEUE_FULL, Failure.DRAINING)
+        """An instance that only refuses has not harmed the request, and one that puts it back has brought it on."""
+        return self.failure not in (Failure.QUEUE_FULL, Failure.DRAINING, Failure.PUT_BACK)
 
 
 def lost(worker: Candidate, reason: str) -> LegFailedError:
@@ -81,6 +82,11 @@ def failed(answer: Failed, worker: Candidate, prefill: Candidate) -> LegFailedEr
 def no_decode(prefill: Candidate) -> LegFailedError:
     """No decode instance is left for KV that is parked."""
     return LegFailedError(Failure.NO_DECODE, prefill.instance, "no decode instance can take its KV", frozenset())
+
+
+def put_back(worker: Candidate) -> LegFailedError:
+    """The instance has no KV memory left for it now; nothing speaks against the same instance next time."""
+    return LegFailedError(Failure.PUT_BACK, worker.instance, "its KV memory is full", frozenset())
 
 
 def final(failure: LegFailedError, reason: str) -> ApiError:

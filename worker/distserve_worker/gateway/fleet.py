@@ -45,9 +45,9 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def choose_prefill(self, need: Need) -> Candidate | None:
-        """The best prefill instance, which gets its turn."""
-        return self._turn(routing.choose_prefill(self.candidates(), need))
+    def choose_first(self, need: Need) -> Candidate | None:
+        """The best instance for a request to begin on, which gets its turn."""
+        return self._turn(routing.choose_first(self.candidates(), need))
 
     def choose_decode(self, key: str, need: Need) -> Candidate | None:
         """The best decode instance for KV of `key`, which gets its turn."""
@@ -62,10 +62,12 @@ class Fleet:
         finally:
             self._heading[key] -= 1
 
-    def decode_is_full(self, key: str) -> bool:
-        """Whether the requests on their way will take all places of the decode instances of `key`."""
-        free = routing.free_places(self.candidates(), key)
-        return free is not None and self._heading[key] >= free
+    def is_full(self, first: Candidate) -> bool:
+        """Whether a request that begins there would find no place to go on: those on their way will take them all."""
+        if first.role is Role.COLOCATED:
+            return first.places is not None and first.requests >= first.places
+        free = routing.free_places(self.candidates(), first.compatibility_key)
+        return free is not None and self._heading[first.compatibility_key] >= free
 
     def session(self, worker: Candidate) -> Session:
         """The stream of a worker. Raises `WorkerUnreachableError` when it has just ended."""

@@ -49,8 +49,9 @@ class Legs:
         return event
 
     def pulled(self) -> None:
-        """Decode has the KV: what happens to the prefill worker does not matter any more."""
-        self._legs.pop(Role.PREFILL)[1].released()
+        """The batch has the KV: what happens to a prefill worker does not matter any more."""
+        if Role.PREFILL in self._legs:
+            self._legs.pop(Role.PREFILL)[1].released()
 
     def end(self, roles: Collection[Role] = tuple(Role)) -> None:
         """Free what the workers hold."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from distserve_proto.contract import Role
+from distserve_proto.contract import WORKER_ROLES, Role
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 4, 7.5, 15, 30, 60, 120)
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
@@ -35,5 +35,5 @@ class Metrics:
         pairs = Gauge("distserve_usable_pairs", "Prefill and decode instances that can be paired.", registry=registry)
         pairs.set_function(usable_pairs)
         workers = Gauge("distserve_ready_workers", "Instances that take requests.", ["role"], registry=registry)
-        for role in (Role.PREFILL, Role.DECODE):
+        for role in WORKER_ROLES:
             workers.labels(role).set_function(partial(ready_workers, role))

@@ -1,8 +1,9 @@
 """Chooses the instances for a request: pure, from what is known of every worker.
 
-First the prefill instance with the shortest queue in tokens, as long as some decode instance has the same compatibility
-key; when its KV is there, the decode instance with the least load. Among equals the one whose last turn is longest ago,
-so equal workers get equal work. A worker is known by its incarnation: after a restart it is another one.
+A request begins on the prefill instance with the shortest queue in tokens, as long as some decode instance has the same
+compatibility key, and goes on, when its KV is there, on the decode instance with the least load. A colocated instance
+serves it to its end. Among equals the one whose last turn is longest ago, so equal workers get equal work. A worker is
+known by its incarnation: after a restart it is another one.
 """
 
 from collections.abc import Collection, Iterable
@@ -39,9 +40,10 @@ class Need:
     avoid: frozenset[str] = frozenset()  # incarnations that have failed it
 
 
-def choose_prefill(candidates: Collection[Candidate], need: Need) -> Candidate | None:
-    """The prefill instance with the shortest queue that has a partner; None when there is none."""
-    return min(_of(_paired(_able(candidates, need)), Role.PREFILL), key=_prefill_load, default=None)
+def choose_first(candidates: Collection[Candidate], need: Need) -> Candidate | None:
+    """Where a request begins: a prefill instance that has a partner, or a colocated one; None when there is none."""
+    usable = _usable(_able(candidates, need))
+    return min((worker for worker in usable if worker.role is not Role.DECODE), key=_queue, default=None)
 
 
 def choose_decode(candidates: Collection[Candidate], key: str, need: Need) -> Candidate | None:
@@ -65,14 +67,16 @@ def free_places(candidates: Collection[Candidate], key: str) -> int | None:
 
 
 def usable_pairs(candidates: Collection[Candidate]) -> int:
-    """Pairs that could serve a request now."""
-    decode = [worker.compatibility_key for worker in _of(_staying(candidates), Role.DECODE)]
-    return sum(decode.count(worker.compatibility_key) for worker in _of(_staying(candidates), Role.PREFILL))
+    """Pairs that could serve a request now; a colocated instance is one by itself."""
+    staying = _staying(candidates)
+    decode = [worker.compatibility_key for worker in _of(staying, Role.DECODE)]
+    pairs = sum(decode.count(worker.compatibility_key) for worker in _of(staying, Role.PREFILL))
+    return pairs + len(_of(staying, Role.COLOCATED))
 
 
 def longest_request(candidates: Collection[Candidate]) -> int | None:
-    """The most tokens that every usable instance can hold of one request; None without a pair."""
-    return min((worker.max_tokens for worker in _paired(_staying(candidates))), default=None)
+    """The most tokens that every usable instance can hold of one request; None without any."""
+    return min((worker.max_tokens for worker in _usable(_staying(candidates))), default=None)
 
 
 def shortage(candidates: Collection[Candidate]) -> str:
@@ -99,13 +103,14 @@ def _able(candidates: Iterable[Candidate], need: Need) -> list[Candidate]:
     return [worker for worker in _staying(candidates) if _fits(worker, need)]
 
 
-def _paired(candidates: Collection[Candidate]) -> list[Candidate]:
-    """Those whose key occurs on both sides."""
+def _usable(candidates: Collection[Candidate]) -> list[Candidate]:
+    """Colocated ones, and those whose key occurs on both sides."""
     prefill, decode = ({w.compatibility_key for w in _of(candidates, role)} for role in (Role.PREFILL, Role.DECODE))
-    return [worker for worker in candidates if worker.compatibility_key in prefill & decode]
+    paired = prefill & decode
+    return [worker for worker in candidates if worker.role is Role.COLOCATED or worker.compatibility_key in paired]
 
 
-def _prefill_load(worker: Candidate) -> Key:
+def _queue(worker: Candidate) -> Key:
     return worker.queued_tokens, worker.requests, worker.last_turn
 
 

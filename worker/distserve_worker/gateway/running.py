@@ -34,13 +34,13 @@ class Runner:
         failure: LegFailedError | None = None
         while spent < MAX_ATTEMPTS:
             need = Need(len(generation.prompt) + _output(generation, answer), avoid)
-            prefill = self.fleet.choose_prefill(need)
-            if prefill is None:
+            first = self.fleet.choose_first(need)
+            if first is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
-            self._refuse_overload(prefill, answer)
+            self._refuse_overload(first, answer)
             number += 1
             try:
-                return await self._attempt(number, generation, answer).run(prefill, need)
+                return await self._attempt(number, generation, answer).run(first, need)
             except LegFailedError as error:
                 failure = error
             self._report(generation, failure)
@@ -53,9 +53,9 @@ class Runner:
         """What a client is told while nothing can take its request."""
         return errors.unavailable(f"No usable pair of workers: {self.fleet.shortage()}", "no_usable_pair")
 
-    def _refuse_overload(self, prefill: Candidate, answer: Answer) -> None:
+    def _refuse_overload(self, first: Candidate, answer: Answer) -> None:
         """Too much is refused while the client can still be told by a status; what has begun goes on."""
-        if not answer.tokens and self.fleet.decode_is_full(prefill.compatibility_key):
+        if not answer.tokens and self.fleet.is_full(first):
             raise queues_full()
 
     def _attempt(self, number: int, generation: Generation, answer: Answer) -> Attempt:

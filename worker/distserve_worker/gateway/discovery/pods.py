@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distserve_proto.addresses import format_address
-from distserve_proto.contract import LABEL_DEPLOYMENT, LABEL_ROLE, LABEL_SEGMENT, WORKER_GRPC_PORT, Role
+from distserve_proto.contract import LABEL_DEPLOYMENT, LABEL_ROLE, LABEL_SEGMENT, WORKER_GRPC_PORT, WORKER_ROLES
 from distserve_worker.gateway.workers.attaching import Target
 
 Pod = Mapping[str, Any]
@@ -16,7 +16,7 @@ FIRST_SEGMENT: Final = "0"
 
 def selector(deployment: str) -> str:
     """Labels of the worker pods of one deployment; pods of others are never seen."""
-    return f"{LABEL_DEPLOYMENT}={deployment},{LABEL_ROLE} in ({Role.PREFILL},{Role.DECODE})"
+    return f"{LABEL_DEPLOYMENT}={deployment},{LABEL_ROLE} in ({','.join(WORKER_ROLES)})"
 
 
 def target(pod: Pod) -> Target | None:

@@ -8,6 +8,8 @@ from enum import Enum
 
 from distserve_proto.contract import Role
 from distserve_proto.worker_pb2 import (
+    PHASE_COLOCATED,
+    PHASE_DECODE,
     PHASE_PREFILL,
     Cancel,
     Description,
@@ -19,6 +21,7 @@ from distserve_proto.worker_pb2 import (
 from distserve_worker.gateway.routing import Candidate
 
 OUTBOX_MESSAGES = 4096
+_ROLES = {PHASE_PREFILL: Role.PREFILL, PHASE_DECODE: Role.DECODE, PHASE_COLOCATED: Role.COLOCATED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Session:
     @property
     def role(self) -> Role:
         """What the worker does."""
-        return Role.PREFILL if self.description.phase == PHASE_PREFILL else Role.DECODE
+        return _ROLES[self.description.phase]
 
     @property
     def idle(self) -> bool:
@@ -154,6 +157,6 @@ class Session:
 
 def _state_after(event: RequestEvent, state: LegState) -> LegState:
     change = event.WhichOneof("change")
-    if change in ("finished", "failed"):
+    if change in ("finished", "failed", "put_back"):
         return LegState.OVER
     return LegState.PARKED if change == "parked" else state

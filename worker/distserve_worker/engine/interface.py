@@ -1,13 +1,19 @@
 """The one interface between a worker's server and whatever runs the model; torch is the first implementation.
 
-Every method is called from one thread, the engine thread. The only exception is the memory that `export` and
-`import_target` describe: a transport reads or writes it from its own threads, and the engine guarantees that no step
-touches it and no other request gets it between `export` and `unpin`, and between `Reserved` and `imported`.
+Every method is called from one thread, the engine thread. The only exception is the memory behind the blocks that
+`export` and `import_target` name: transports read or write it from their own threads, in the process of each rank, and
+the engine guarantees that no step touches it and no other request gets it between `export` and `unpin`, and between
+`Reserved` and `imported`.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import torch  # whoever only talks about an engine need not wait seconds for it
+
+_ITEM_BYTES: Final = {"FP32": 4, "FP16": 2, "BF16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +26,35 @@ class KvLayout:
     block_tokens: int
     dtype: str
 
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the keys, or of the values, of one head of one layer in one block: the smallest thing that moves."""
+        return self.block_tokens * self.head_dim * _ITEM_BYTES[self.dtype]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return self.layers * 2 * self.kv_heads * self.head_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class KvShard:
-    """The layers and KV heads of the whole model, counted from 0, that one rank keeps in its blocks."""
+    """Layers and KV heads of the whole model, counted from 0: those that one rank keeps, or a part of them."""
 
     first_layer: int
     layers: int
     first_head: int
     heads: int
+
+    @property
+    def end_layer(self) -> int:
+        """The first layer after it."""
+        return self.first_layer + self.layers
+
+    @property
+    def end_head(self) -> int:
+        """The first head after it."""
+        return self.first_head + self.heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +65,19 @@ class BlockRef:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class KvBlocks:
-    """Memory of a request's blocks in token order: one writable buffer of `layout` a block."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """The KV memory of one rank, in the rank's own process: blocks one after another, each `shard` of a whole block."""
 
-    layout: KvLayout
-    buffers: tuple[memoryview, ...]
+    shard: KvShard
+    layout: KvLayout  # of its blocks: layers and heads are those of the shard
+    memory: "torch.Tensor"  # [blocks, layout.block_bytes] of uint8, contiguous, on the CPU or on a GPU
+    file: int | None = None  # descriptor of the file that CPU memory is, from its start, for other processes to map
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks together."""
-        return sum(buffer.nbytes for buffer in self.buffers)
+    def blocks(self) -> int:
+        """Blocks that exist."""
+        return len(self.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +88,13 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0  # 0: all
     seed: int = 0
+    min_p: float = 0.0  # share of the most likely token's probability that others need
+    repetition_penalty: float = 1.0  # on tokens of prompt and output
+    presence_penalty: float = 0.0  # once on tokens of the output
+    frequency_penalty: float = 0.0  # for each occurrence in the output
+    logit_bias: tuple[tuple[int, float], ...] = ()  # added to the logits of these tokens, each named once
+    min_tokens: int = 0  # of the output, before which no stop token is chosen
+    logprobs: int | None = None  # how many of the most likely tokens to tell with each token; None: not even its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +118,36 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural log probabilities by the model's own logits: of a token, and of the most likely ones in falling order."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
-    """The next token of a request; `finish` when it is the last one."""
+    """The next token of a request; `finish` when it is the last one, `logprobs` when they were asked for."""
 
     request_id: str
     token: int
     finish: FinishReason | None = None
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first tokens of a request are being computed; the KV of `cached_tokens` of its prompt was there already."""
+
+    request_id: str
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """There was no memory left for this request, the youngest: it has left the engine, to be continued elsewhere."""
+
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +178,7 @@ class Dropped:
     message: str
 
 
-Happening = Token | Parked | Reserved | Dropped
+Happening = Started | Token | Parked | Reserved | PutBack | Dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +197,8 @@ class Load:
 class Description:
     """What never changes while the engine lives."""
 
-    layout: KvLayout
+    layout: KvLayout  # of the whole model
+    shards: tuple[KvShard, ...]  # what each rank holds of it, in the order of ranks
     weights_digest: str
     dtype: str
     max_model_length: int  # prompt + output tokens of one request
@@ -172,6 +232,11 @@ class Engine(Protocol):
         """What the engine is."""
         ...
 
+    @property
+    def region(self) -> Region:
+        """KV memory of the rank in this process; constant."""
+        ...
+
     def load(self) -> Load:
         """What it has to do right now."""
         ...
@@ -195,8 +260,8 @@ class Engine(Protocol):
         """
         ...
 
-    def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> KvBlocks:
-        """Pin the parked blocks of a request for reading. Raises `StaleBlocks`."""
+    def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> None:
+        """Pin the parked blocks of a request for reading, on every rank. Raises `StaleBlocks`."""
         ...
 
     def unpin(self, request_id: str) -> None:
@@ -207,8 +272,8 @@ class Engine(Protocol):
         """Free the parked blocks of a request once no export is left. Unknown ids are ignored."""
         ...
 
-    def import_target(self, request_id: str) -> KvBlocks:
-        """Memory for the KV of the prompt and all output tokens but the last, of a `Reserved` request."""
+    def import_target(self, request_id: str) -> tuple[BlockRef, ...]:
+        """Blocks for the KV of the prompt and all output tokens but the last, of a `Reserved` request, on every rank."""
         ...
 
     def imported(self, request_id: str) -> None:

@@ -9,25 +9,35 @@ from distserve_worker.engine.scheduling.blocks import BlockManager
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens [start, stop) of a request's `tokens` are computed; `samples`: they are the last, the next is wanted."""
+    """Tokens [start, stop) of a request's `tokens` are computed; `samples`: they are the last, the next is wanted.
+
+    `found`: tokens that were in the KV memory already when the request first began, and were not computed for it.
+    """
 
     request: Request
     start: int
     stop: int
     samples: bool
+    found: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one micro-batch computes: prompts or pieces of them, and one token for each of the `running`, oldest first.
 
-    `put_back`: requests that leave the engine to make room, before anything of this step is computed.
+    `put_back`: requests that leave the engine to make room, before anything of this step is computed; the scheduler has
+    forgotten them. A step can consist of them alone.
     """
 
     prompts: tuple[Chunk, ...] = ()
     running: tuple[Request, ...] = ()
     lane: int = 0
     put_back: tuple[Request, ...] = ()
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """Requests of which anything is computed."""
+        return (*(chunk.request for chunk in self.prompts), *self.running)
 
 
 class Scheduler(Protocol):

@@ -1,8 +1,7 @@
 """A request on its way through a scheduler, and the bounded queue in which it waits."""
 
 from bisect import insort
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 
 from distserve_worker.engine.interface import QueueFull
 from distserve_worker.engine.request import Request
@@ -26,15 +25,15 @@ class Ticket:
         return self.request.request_id
 
 
-@dataclass(slots=True)
 class Waiting:
     """Tickets in order of arrival; `limit` bounds those that come from outside, `phase` names it in errors."""
 
-    phase: str
-    limit: int
-    tokens: int = field(default=0, init=False)
-    _tickets: list[Ticket] = field(default_factory=list, init=False)
-    _ages: count[int] = field(default_factory=count, init=False)
+    def __init__(self, phase: str, limit: int) -> None:
+        self.tokens = 0
+        self._phase = phase
+        self._limit = limit
+        self._arrived = 0
+        self._tickets: list[Ticket] = []  # oldest first
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -46,9 +45,10 @@ class Waiting:
 
     def add(self, request: Request) -> None:
         """Queue a request as the youngest. Raises `QueueFull`."""
-        if len(self._tickets) >= self.limit:
-            raise QueueFull(f"{len(self._tickets)} requests wait for {self.phase}, which is the limit")
-        self._tickets.append(Ticket(request, next(self._ages)))
+        if len(self._tickets) >= self._limit:
+            raise QueueFull(f"{len(self._tickets)} requests wait for {self._phase}, which is the limit")
+        self._tickets.append(Ticket(request, self._arrived))
+        self._arrived += 1
         self.tokens += len(request.tokens)
 
     def put_back(self, ticket: Ticket) -> None:

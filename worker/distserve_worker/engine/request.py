@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from distserve_worker.engine.interface import Description, FinishReason, Refused, TooLong, Work
+from distserve_worker.engine.sampling.checks import check_sampling
+from distserve_worker.engine.sampling.choice import Choice
 
 
 class Stage(Enum):
@@ -23,9 +25,12 @@ class Request:
     limit: int  # length of `tokens` at which the request ends
     stage: Stage = Stage.WAITING
     tokens: list[int] = field(init=False)
+    choice: Choice = field(init=False)  # of the next token
 
     def __post_init__(self) -> None:
-        self.tokens = [*self.work.prompt, *self.work.output]
+        work = self.work
+        self.tokens = [*work.prompt, *work.output]
+        self.choice = Choice.of(work.sampling, work.prompt, work.output, work.stop_token_ids)
 
     @property
     def request_id(self) -> str:
@@ -45,6 +50,7 @@ class Request:
     def append(self, token: int) -> FinishReason | None:
         """Take the next token; the reason when it is the last."""
         self.tokens.append(token)
+        self.choice.take(token)
         if token in self.work.stop_token_ids:
             return FinishReason.STOP
         return FinishReason.LENGTH if len(self.tokens) >= self.limit else None
@@ -53,7 +59,7 @@ class Request:
 def admitted(work: Work, description: Description, vocabulary: int) -> Request:
     """The request for `work`. Raises `TooLong` when it never fits, `Refused` when it makes no sense."""
     _check_tokens(work, vocabulary)
-    _check_sampling(work)
+    check_sampling(work, vocabulary)
     limit = description.max_model_length
     if work.max_tokens is not None:
         limit = len(work.prompt) + work.max_tokens
@@ -78,15 +84,3 @@ def _check_tokens(work: Work, vocabulary: int) -> None:
     for extreme in (min(tokens), max(tokens)):
         if not 0 <= extreme < vocabulary:
             raise Refused(f"token id {extreme} is not in the vocabulary of {vocabulary} tokens")
-
-
-def _check_sampling(work: Work) -> None:
-    sampling = work.sampling
-    if not 0.0 <= sampling.temperature < float("inf"):
-        raise Refused(f"temperature is {sampling.temperature}, it must be 0 or greater")
-    if not 0.0 < sampling.top_p <= 1.0:
-        raise Refused(f"top_p is {sampling.top_p}, it must be greater than 0 and at most 1")
-    if sampling.top_k < 0:
-        raise Refused(f"top_k is {sampling.top_k}, it must be 0 (all) or greater")
-    if not 0 <= sampling.seed < 2**64:
-        raise Refused(f"seed is {sampling.seed}, it must fit 64 bits")

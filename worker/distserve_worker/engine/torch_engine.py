@@ -18,7 +18,7 @@ from distserve_worker.engine.interface import (
 from distserve_worker.engine.kv_memory import KvMemory
 from distserve_worker.engine.models.interface import CausalModel
 from distserve_worker.engine.request import Request, Stage, admitted
-from distserve_worker.engine.sampling import Choice, sample
+from distserve_worker.engine.sampling.sampler import sample
 
 NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 
@@ -80,13 +80,12 @@ class TorchEngine:
 
     def _sample(self, hidden: torch.Tensor, requests: Sequence[Request]) -> list[Token | Dropped]:
         """Append the next token to each request, whose last hidden state is a row of `hidden`."""
-        choices = [Choice(request.work.sampling, request.position) for request in requests]
-        tokens = sample(self._model.logits(hidden), choices)
+        rows = sample(self._model.logits(hidden), [request.choice for request in requests])
         return [
             Dropped(request.request_id, NOT_FINITE)
-            if token is None
-            else Token(request.request_id, token, request.append(token))
-            for request, token in zip(requests, tokens, strict=True)
+            if row is None
+            else Token(request.request_id, row.token, request.append(row.token), row.logprobs)
+            for request, row in zip(requests, rows, strict=True)
         ]
 
     @staticmethod

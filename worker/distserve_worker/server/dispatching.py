@@ -13,7 +13,7 @@ from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.outbox import Outbox
 from distserve_worker.server.side import Side
 from distserve_worker.server.streams import Streams
-from distserve_worker.server.wire import work_of
+from distserve_worker.server.wire import logprobs_message, work_of
 
 _MAX_REQUEST_ID = 256
 
@@ -140,6 +140,8 @@ class Dispatcher:
         assert step is not None, "tokens come from steps"
         self._metrics.tokens.inc()
         leg.event.tokens.append(token.token)
+        if token.logprobs is not None:
+            leg.event.logprobs.append(logprobs_message(token.logprobs))
         self._side.clock(leg, step)
         if token.finish is not None:
             self._legs.finish(leg, token.finish)
@@ -171,7 +173,7 @@ def _key_of(arrival: Arrival) -> str:
             return parked.request_id
         case Admission(key, _) | Target(key, _):
             return key
-        case Token(key, _, _) | Dropped(key, _):
+        case Token(key) | Dropped(key):
             return key
 
 

@@ -1,7 +1,7 @@
 """Between wire messages and the engine's own types; no decisions."""
 
-from distserve_proto import kv_pb2, worker_pb2
-from distserve_worker.engine.interface import BlockRef, FinishReason, KvLayout, Load, Sampling, Work
+from distserve_proto import worker_pb2
+from distserve_worker.engine.interface import FinishReason, Load, Sampling, TokenLogprobs, Work
 
 _FINISH_REASONS = {
     FinishReason.STOP: worker_pb2.FINISH_REASON_STOP,
@@ -18,6 +18,7 @@ def work_of(submit: worker_pb2.Submit, key: str) -> Work:
         sampling=_sampling_of(submit),
         stop_token_ids=frozenset(submit.stop_token_ids),
         max_tokens=submit.max_tokens if submit.HasField("max_tokens") else None,
+        prefix_salt=submit.prefix_salt,
     )
 
 
@@ -25,33 +26,25 @@ def _sampling_of(submit: worker_pb2.Submit) -> Sampling:
     if not submit.HasField("sampling"):
         return Sampling()
     sampling = submit.sampling
-    return Sampling(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed)
-
-
-def finished(reason: FinishReason, stages: worker_pb2.Stages) -> worker_pb2.Finished:
-    """A leg that ended well."""
-    return worker_pb2.Finished(reason=_FINISH_REASONS[reason], stages=stages)
-
-
-def layout_message(layout: KvLayout) -> kv_pb2.KvLayout:
-    """Shape of one block, for the wire."""
-    return kv_pb2.KvLayout(
-        layers=layout.layers,
-        kv_heads=layout.kv_heads,
-        head_dim=layout.head_dim,
-        block_tokens=layout.block_tokens,
-        dtype=layout.dtype,
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty or 1.0,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=tuple(sorted(sampling.logit_bias.items())),
+        min_tokens=sampling.min_tokens,
+        logprobs=sampling.logprobs if sampling.HasField("logprobs") else None,
     )
 
 
-def layout_of(message: kv_pb2.KvLayout) -> KvLayout:
-    """Shape of one block, from the wire."""
-    return KvLayout(message.layers, message.kv_heads, message.head_dim, message.block_tokens, message.dtype)
-
-
-def block_messages(blocks: tuple[BlockRef, ...]) -> list[kv_pb2.BlockRef]:
-    """Blocks with their generations, for the wire."""
-    return [kv_pb2.BlockRef(index=block.index, generation=block.generation) for block in blocks]
+def logprobs_message(logprobs: TokenLogprobs) -> worker_pb2.TokenLogprobs:
+    """Log probabilities of one token, for the wire."""
+    top = [worker_pb2.TopLogprob(token=token, logprob=logprob) for token, logprob in logprobs.top]
+    return worker_pb2.TokenLogprobs(logprob=logprobs.logprob, top=top)
 
 
 def blocks_of(handle: kv_pb2.KvHandle) -> tuple[BlockRef, ...]:

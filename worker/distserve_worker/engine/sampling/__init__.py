@@ -1,0 +1,1 @@
+"""Next token of each row of logits; `choice` and `checks` know no tensors."""

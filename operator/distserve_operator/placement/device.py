@@ -16,16 +16,26 @@ class Device:
     bandwidth: float  # bytes per second, of the memory
     node_link: float  # bytes per second between two devices of a node, each way
     network_link: float  # bytes per second from a node to another, the default where nothing is given
+    cache: float | None = None  # bytes of the memory that are set aside for KV; None: whatever the weights leave
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Free devices of each node; the search never takes more, nor more than `most` in all."""
+    """Free devices of each node; the search never takes more, nor more than `most` in all.
+
+    `whole`: all stages of an instance share a node, as where an instance is one pod.
+    """
 
     free: tuple[int, ...]
     most: int
+    whole: bool = False
 
     @property
     def devices(self) -> int:
         """Devices that can be taken."""
         return min(self.most, sum(self.free))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes with free devices."""
+        return sum(1 for devices in self.free if devices > 0)

@@ -48,8 +48,10 @@ def block_bytes_per_device(model: ModelShape, shape: Shape) -> int:
 
 
 def capacity_blocks(model: ModelShape, device: Device, shape: Shape) -> int:
-    """KV blocks of one instance beside its weights; 0 when not even one fits."""
+    """KV blocks of one instance beside its weights; 0 when not even one fits, or not the cache that is set aside."""
     free = USABLE * device.memory - weight_bytes_per_device(model, shape)
+    if device.cache is not None:
+        free = device.cache if free >= device.cache else 0
     return max(0, math.floor(free / block_bytes_per_device(model, shape)))
 
 
@@ -59,6 +61,8 @@ def split_problem(model: ModelShape, tp: int) -> str | None:
         return f"the {model.heads} heads of {model.name} cannot be shared out to {tp} devices"
     if model.kv_heads % tp and tp % model.kv_heads:
         return f"the {model.kv_heads} KV heads of {model.name} cannot be shared out or copied evenly to {tp} devices"
+    if model.ffn % tp:
+        return f"the {model.ffn} FFN columns of {model.name} cannot be shared out to {tp} devices"
     return None
 
 
@@ -72,8 +76,9 @@ def shape_problem(model: ModelShape, device: Device, shape: Shape) -> str | None
     if capacity_blocks(model, device, shape) == 0:
         weights = weight_bytes_per_device(model, shape) / 1e9
         usable = USABLE * device.memory / 1e9
+        room = "KV" if device.cache is None else f"a KV cache of {device.cache / 1e9:.3g} GB"
         return (
-            f"{shape}: {model.name} puts {weights:.1f} GB of weights on each device, which leaves no room for KV: "
+            f"{shape}: {model.name} puts {weights:.1f} GB of weights on each device, which leaves no room for {room}: "
             f"{usable:.1f} of the {device.memory / 1e9:.1f} GB of {device.name} can be used"
         )
     return None

@@ -37,7 +37,8 @@ def one_cell(question: Question, cells: int, spare: int = 2) -> Question:
     free = sorted(question.inventory.free, reverse=True)[: max(1, len(question.inventory.free) // cells)]
     most = question.inventory.most // cells
     rate = None if question.rate is None else question.rate / cells
-    inventory = bounded(Inventory(tuple(free), most), _room(question, rate, spare))
+    part = replace(question.inventory, free=tuple(free), most=most)
+    inventory = bounded(part, _room(question, rate, spare))
     return replace(question, rate=rate, inventory=inventory)
 
 
@@ -53,7 +54,7 @@ def bounded(inventory: Inventory, devices: int) -> Inventory:
         if sum(kept) >= devices:
             break
         kept.append(free)
-    return Inventory(tuple(kept), min(inventory.most, devices))
+    return replace(inventory, free=tuple(kept), most=min(inventory.most, devices))
 
 
 def repeated(question: Question, plan: Plan, cells: int) -> Plan:

@@ -167,16 +167,17 @@ def fits(placement: Placement, inventory: Inventory) -> bool:
 
 
 def _fits(pools: tuple[tuple[Shape, int], ...], inventory: Inventory) -> bool:
-    """Whether the stages of these instances can be laid on the nodes, the widest first."""
+    """Whether these instances, or their stages one by one, can be laid on the nodes, the widest first."""
     if sum(shape.devices * count for shape, count in pools) > inventory.devices:
         return False
     free = sorted(inventory.free, reverse=True)
-    for shape, count in sorted(pools, key=lambda pool: -pool[0].tp):
-        stages = shape.pp * count
+    parts = [(s.devices, count) if inventory.whole else (s.tp, s.pp * count) for s, count in pools]
+    for size, count in sorted(parts, reverse=True):
+        left = count
         for node, devices in enumerate(free):
-            taken = min(stages, devices // shape.tp)
-            free[node] -= taken * shape.tp
-            stages -= taken
-        if stages:
+            taken = min(left, devices // size)
+            free[node] -= taken * size
+            left -= taken
+        if left:
             return False
     return True

@@ -9,9 +9,11 @@ import pytest
 from distserve_testing.models import LLAMA_METADATA, write_gguf
 from transformers import LlamaConfig
 
-from distserve_worker.weights.config import Architecture, ModelConfig
+from distserve_worker.weights.config import Activation, Architecture
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.weights.families.rotary import RotaryConfig
 from distserve_worker.weights.reading import read_config
+from distserve_worker.weights.rope_scaling import Rope, RopeBase, scaled_rope
 
 HUGGINGFACE: dict[str, Any] = {
     "model_type": "llama",
@@ -25,19 +27,25 @@ HUGGINGFACE: dict[str, Any] = {
 }
 
 
-def _gguf(folder: Path, **changes: Any) -> ModelConfig:
+def _gguf(folder: Path, **changes: Any) -> RotaryConfig:
     metadata = {**LLAMA_METADATA, **{f"llama.{key}": value for key, value in changes.items()}}
-    return read_config(write_gguf(folder / "model.gguf", metadata))
+    return _read(write_gguf(folder / "model.gguf", metadata))
 
 
-def _folder(folder: Path, **changes: Any) -> ModelConfig:
+def _folder(folder: Path, **changes: Any) -> RotaryConfig:
     fields = {key: value for key, value in {**HUGGINGFACE, **changes}.items() if value is not None}
     (folder / "config.json").write_text(json.dumps(fields))
-    return read_config(folder)
+    return _read(folder)
+
+
+def _read(path: Path) -> RotaryConfig:
+    config = read_config(path)
+    assert isinstance(config, RotaryConfig)
+    return config
 
 
 def test_smollm2(smollm2_path: Path) -> None:
-    assert read_config(smollm2_path) == ModelConfig(
+    assert read_config(smollm2_path) == RotaryConfig(
         architecture=Architecture.LLAMA,
         layers=30,
         hidden=576,
@@ -46,12 +54,13 @@ def test_smollm2(smollm2_path: Path) -> None:
         head_dim=64,
         ffn=1536,
         vocab=49152,
-        rope_theta=100000.0,
-        rope_divisors=None,
-        rms_eps=float(np.float32(1e-5)),
         max_positions=8192,
+        norm_eps=float(np.float32(1e-5)),
+        activation=Activation.SILU,
         tied_embeddings=True,
         eos_token_ids=frozenset({2}),
+        rope=Rope(theta=100000.0),
+        windows=(None,) * 30,
     )
 
 
@@ -70,9 +79,9 @@ def test_what_transformers_saves_is_read(tmp_path: Path) -> None:
     LlamaConfig(num_key_value_heads=8, rope_parameters={"rope_type": "default", "rope_theta": 12345.0}).save_pretrained(
         tmp_path
     )
-    config = read_config(tmp_path)
+    config = _read(tmp_path)
     assert (config.layers, config.heads, config.kv_heads, config.head_dim) == (32, 32, 8, 128)
-    assert config.rope_theta == 12345.0
+    assert config.rope == Rope(12345.0)
 
 
 def test_nothing_there_is_not_found(tmp_path: Path) -> None:
@@ -90,10 +99,11 @@ def test_a_folder_without_config_is_not_found(tmp_path: Path) -> None:
     [
         ("num_attention_heads", 0, "heads is 0"),
         ("num_hidden_layers", -1, "layers is -1"),
-        ("rms_norm_eps", 0.0, "rms_eps is 0.0"),
+        ("rms_norm_eps", 0.0, "norm_eps is 0.0"),
         ("rope_theta", float("nan"), "rope_theta is nan"),
         ("num_key_value_heads", 3, "4 heads cannot share 3 key/value heads"),
         ("head_dim", 7, "head_dim is 7"),
+        ("rope_parameters", {"rope_type": "linear", "factor": -1.0}, "rope scaling is 1.0, it must be"),
     ],
 )
 def test_numbers_that_no_model_can_have_are_named(tmp_path: Path, field: str, value: float, words: str) -> None:
@@ -134,8 +144,8 @@ class TestGguf:
 
     def test_stored_rope_factors_are_divisors(self, tmp_path: Path) -> None:
         factors = {"rope_freqs.weight": np.array([1.0, 2.0, 4.0, 8.0], dtype=np.float32)}
-        config = read_config(write_gguf(tmp_path / "model.gguf", tensors=factors))
-        assert config.rope_divisors == (1.0, 2.0, 4.0, 8.0)
+        config = _read(write_gguf(tmp_path / "model.gguf", tensors=factors))
+        assert config.rope.divisors == (1.0, 2.0, 4.0, 8.0)
 
     def test_cut_rope_factors_are_named(self, tmp_path: Path) -> None:
         factors = {"rope_freqs.weight": np.ones(4, dtype=np.float32)}
@@ -156,29 +166,51 @@ class TestGguf:
 
     def test_linear_scaling_divides_every_frequency(self, tmp_path: Path) -> None:
         config = _gguf(tmp_path, **{"rope.scaling.type": "linear", "rope.scaling.factor": 4.0})
-        assert config.rope_divisors == (4.0,) * 4
+        assert config.rope.divisors == (4.0,) * 4
+
+    def test_yarn_scaling_is_that_of_hugging_face(self, tmp_path: Path) -> None:
+        stated = {"type": "yarn", "factor": 4.0, "original_context_length": 64}
+        config = _gguf(tmp_path, **{f"rope.scaling.{key}": value for key, value in stated.items()})
+        scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+        assert config.rope == scaled_rope(scaling, RopeBase(10000.0, 8, 128), "here")
 
     def test_scaling_needs_its_factor(self, tmp_path: Path) -> None:
         with pytest.raises(ModelInvalid, match=r"no number under llama\.rope\.scaling\.factor"):
             _gguf(tmp_path, **{"rope.scaling.type": "linear"})
 
     def test_no_scaling_may_be_said_aloud(self, tmp_path: Path) -> None:
-        assert _gguf(tmp_path, **{"rope.scaling.type": "none"}).rope_divisors is None
+        assert _gguf(tmp_path, **{"rope.scaling.type": "none"}).rope == Rope(10000.0)
 
 
 class TestHuggingFace:
-    def test_an_unknown_architecture_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelInvalid, match=r"architecture mamba is not known \(known: llama\)"):
-            _folder(tmp_path, model_type="mamba")
+    @pytest.mark.parametrize("name", ["mamba", None])
+    def test_an_unknown_architecture_is_refused_with_the_known_ones(self, tmp_path: Path, name: str | None) -> None:
+        known = r"is not known \(known: gpt2, llama, mistral, opt, qwen2, qwen3\)"
+        with pytest.raises(ModelInvalid, match=rf"architecture .*{name or 'no model_type'}.* {known}"):
+            _folder(tmp_path, model_type=name)
 
     @pytest.mark.parametrize("field", sorted(set(HUGGINGFACE) - {"model_type"}))
     def test_a_missing_field_is_named(self, tmp_path: Path, field: str) -> None:
-        with pytest.raises(ModelInvalid, match=f"field '{field}' is missing"):
+        with pytest.raises(ModelInvalid, match=f"the field {field} is missing"):
             _folder(tmp_path, **{field: None})
 
-    def test_a_field_of_the_wrong_type_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelInvalid, match=r"config\.json: a field has the wrong type"):
-            _folder(tmp_path, hidden_size="wide")
+    @pytest.mark.parametrize(
+        ("field", "value", "wanted"),
+        [
+            ("hidden_size", "wide", "a whole number"),
+            ("hidden_size", 32.5, "a whole number"),
+            ("hidden_size", True, "a whole number"),
+            ("rms_norm_eps", "small", "a number"),
+            ("rope_theta", 10**400, "a number"),
+            ("tie_word_embeddings", "no", "true or false"),
+            ("hidden_act", 1, "a string"),
+            ("rope_scaling", [2.0], "an object"),
+            ("eos_token_id", ["</s>"], "a token id or a list of them"),
+        ],
+    )
+    def test_a_field_of_the_wrong_type_is_refused(self, tmp_path: Path, field: str, value: Any, wanted: str) -> None:
+        with pytest.raises(ModelInvalid, match=rf"config\.json: the field {field} is .*, it must be {wanted}"):
+            _folder(tmp_path, **{field: value})
 
     @pytest.mark.parametrize("content", ["{", "[1]", "[" * 100_000])
     def test_broken_json_is_refused_by_name(self, tmp_path: Path, content: str) -> None:
@@ -186,9 +218,10 @@ class TestHuggingFace:
         with pytest.raises(ModelInvalid, match=r"config\.json: not (a )?JSON"):
             read_config(tmp_path)
 
-    def test_another_activation_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelInvalid, match="hidden_act gelu is not known"):
-            _folder(tmp_path, hidden_act="gelu")
+    def test_an_unknown_activation_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
+        known = "gelu, gelu_new, gelu_pytorch_tanh, relu, silu"
+        with pytest.raises(ModelInvalid, match=rf"hidden_act mish is not known \(known: {known}\)"):
+            _folder(tmp_path, hidden_act="mish")
 
     def test_end_tokens_of_both_files_count(self, tmp_path: Path) -> None:
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
@@ -196,13 +229,8 @@ class TestHuggingFace:
 
     def test_earlier_versions_of_transformers_wrote_rope_at_the_top(self, tmp_path: Path) -> None:
         config = _folder(tmp_path, rope_theta=777.0, rope_scaling={"type": "linear", "factor": 2.0})
-        assert config.rope_theta == 777.0
-        assert config.rope_divisors == (2.0,) * 4
+        assert config.rope == Rope(777.0, (2.0,) * 4)
 
-    def test_an_unknown_rope_scaling_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelInvalid, match=r"rope scaling yarn is not known \(known: default, linear, llama3\)"):
-            _folder(tmp_path, rope_scaling={"rope_type": "yarn", "factor": 2.0})
-
-    def test_a_rope_scaling_without_its_factor_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelInvalid, match="rope scaling linear lacks the field 'factor'"):
-            _folder(tmp_path, rope_scaling={"rope_type": "linear"})
+    def test_an_unknown_rope_scaling_is_refused_by_the_file(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"config\.json: rope scaling dynamic is not known"):
+            _folder(tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})

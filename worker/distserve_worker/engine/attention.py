@@ -27,8 +27,11 @@ class PrefillAttention:
         self._slots = Slots.on(memory.device, torch.cat(of_each_token), positions % block_tokens)
         self.positions = positions.to(memory.device)
 
-    def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int | None = None
+    ) -> torch.Tensor:
         """Query [n, heads, head_dim], K and V [n, kv_heads, head_dim] → [n, heads * head_dim]."""
+        assert window is None, "sliding windows are not served yet"
         self._memory.write(layer, self._slots, key, value)
         parts = zip(*(torch.split(tensor, self._lengths) for tensor in (query, key, value)), strict=True)
         return torch.cat([_causal(*part) for part in parts])
@@ -65,8 +68,11 @@ class DecodeAttention:
         used = [position // block_tokens + 1 for position in positions]
         self._groups = [self._group(members, rows, used[members.stop - 1]) for members in similar_runs(used)]
 
-    def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int | None = None
+    ) -> torch.Tensor:
         """Query [batch, heads, head_dim], K and V [batch, kv_heads, head_dim] → [batch, heads * head_dim]."""
+        assert window is None, "sliding windows are not served yet"
         self._memory.write(layer, self._slots, key, value)
         heads = torch.unflatten(query, 1, (key.shape[1], -1))
         return torch.cat([self._attend(layer, group, heads[group.members]) for group in self._groups])

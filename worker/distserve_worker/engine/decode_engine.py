@@ -111,7 +111,8 @@ class DecodeEngine(TorchEngine):
         self._clear_entered_blocks(batch, positions)
         attention = DecodeAttention(self._memory, self._tables, self._rows, positions)
         tokens = torch.tensor([request.tokens[-1] for request in batch], device=self._memory.device)
-        return self._model.forward(tokens, attention.positions, attention)
+        hidden = self._model.embed(tokens, attention.positions)
+        return self._model.run(hidden, attention.positions, attention)
 
     def _clear_entered_blocks(self, batch: list[Request], positions: list[int]) -> None:
         block_tokens = self._description.layout.block_tokens

@@ -83,4 +83,5 @@ class PrefillEngine(TorchEngine):
         self._memory.clear([table[-1] for table in tables])
         attention = PrefillAttention(self._memory, lengths, tables)
         tokens = torch.tensor([token for request in batch for token in request.tokens], device=self._memory.device)
-        return self._model.forward(tokens, attention.positions, attention)
+        hidden = self._model.embed(tokens, attention.positions)
+        return self._model.run(hidden, attention.positions, attention)

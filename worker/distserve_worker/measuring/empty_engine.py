@@ -31,9 +31,13 @@ class NoModel:
         logits = _LOGITS_SCALE * torch.randn(MOST_REQUESTS, vocabulary, generator=generator)
         self._logits = logits.to(device)
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attention: Attention) -> torch.Tensor:  # noqa: ARG002
-        """See `CausalModel.forward`; the hidden states have one element."""
+    def embed(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """See `CausalModel.embed`; the hidden states have one element."""
         return torch.zeros((len(tokens), 1), device=tokens.device)
+
+    def run(self, hidden: torch.Tensor, positions: torch.Tensor, attention: Attention) -> torch.Tensor:  # noqa: ARG002
+        """See `CausalModel.run`."""
+        return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """See `CausalModel.logits`; at most `MOST_REQUESTS` rows."""

@@ -1,6 +1,7 @@
 """What a model is: the numbers that its files state and that every other part computes with."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,12 +11,27 @@ from distserve_worker.weights.errors import ModelInvalid
 class Architecture(StrEnum):
     """Families of models that can be served; the value is `model_type` in Hugging Face's config.json."""
 
+    GPT2 = "gpt2"
     LLAMA = "llama"
+    MISTRAL = "mistral"
+    OPT = "opt"
+    QWEN2 = "qwen2"
+    QWEN3 = "qwen3"
 
 
-@dataclass(frozen=True, slots=True)
+class Activation(StrEnum):
+    """Non-linearity of an MLP, by Hugging Face's names."""
+
+    GELU = "gelu"
+    GELU_NEW = "gelu_new"
+    GELU_TANH = "gelu_pytorch_tanh"
+    RELU = "relu"
+    SILU = "silu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Shape and constants of one model; names without a unit are counts."""
+    """What every family has; names without a unit are counts. A family's own constants are in a subclass."""
 
     architecture: Architecture
     layers: int
@@ -25,10 +41,9 @@ class ModelConfig:
     head_dim: int
     ffn: int
     vocab: int
-    rope_theta: float
-    rope_divisors: tuple[float, ...] | None  # of the head_dim / 2 rotary frequencies; None: the frequencies as they are
-    rms_eps: float
     max_positions: int
+    norm_eps: float
+    activation: Activation
     tied_embeddings: bool
     eos_token_ids: frozenset[int]
 
@@ -38,22 +53,31 @@ def checked(config: ModelConfig, where: str) -> ModelConfig:
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions"):
         if getattr(config, name) < 1:
             raise ModelInvalid(f"{where}: the model's {name} is {getattr(config, name)}, it must be at least 1")
-    for name in ("rope_theta", "rms_eps"):
-        if not 0.0 < getattr(config, name) < math.inf:
-            raise ModelInvalid(f"{where}: the model's {name} is {getattr(config, name)}, it must be greater than 0")
+    if not 0.0 < config.norm_eps < math.inf:
+        raise ModelInvalid(f"{where}: the model's norm_eps is {config.norm_eps}, it must be greater than 0")
     if config.heads % config.kv_heads:
         raise ModelInvalid(f"{where}: {config.heads} heads cannot share {config.kv_heads} key/value heads evenly")
-    if config.head_dim % 2:
-        raise ModelInvalid(f"{where}: head_dim is {config.head_dim}, rotary embedding needs an even one")
-    if config.rope_divisors is not None and len(config.rope_divisors) != config.head_dim // 2:
-        raise ModelInvalid(f"{where}: {len(config.rope_divisors)} rope factors for a head_dim of {config.head_dim}")
     return config
 
 
-def architecture_named(name: object, where: str) -> Architecture:
-    """The architecture that a file calls `name`. Raises `ModelInvalid` with the list of known ones."""
+def architecture_named(name: object, where: str, known: Collection[Architecture] = tuple(Architecture)) -> Architecture:
+    """The architecture that a file calls `name`. Raises `ModelInvalid` with the list of `known` ones."""
+    for architecture in known:
+        if architecture == name:
+            return architecture
+    raise ModelInvalid(f"{where}: architecture {name} is not known (known: {', '.join(sorted(known))})")
+
+
+def activation_named(name: str, field: str, where: str) -> Activation:
+    """The activation that `field` names. Raises `ModelInvalid` with the list of known ones."""
     try:
-        return Architecture(str(name))
+        return Activation(name)
     except ValueError:
-        known = ", ".join(sorted(Architecture))
-        raise ModelInvalid(f"{where}: architecture {name} is not known (known: {known})") from None
+        raise ModelInvalid(f"{where}: {field} {name} is not known (known: {', '.join(sorted(Activation))})") from None
+
+
+def even_share(hidden: int, heads: int, where: str) -> int:
+    """Size of a head where the heads divide the hidden size. Raises `ModelInvalid` when they do not."""
+    if heads < 1 or hidden % heads:
+        raise ModelInvalid(f"{where}: {heads} heads do not divide the hidden size {hidden} evenly")
+    return hidden // heads

@@ -3,10 +3,11 @@
 import struct
 from typing import Final, cast
 
-from distserve_worker.weights.config import ModelConfig, architecture_named, checked
+from distserve_worker.weights.config import Activation, Architecture, ModelConfig, architecture_named
 from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.families.rotary import RotaryConfig, checked_rotary
 from distserve_worker.weights.gguf_header import GgufHeader, Value
-from distserve_worker.weights.rope_scaling import rope_divisors
+from distserve_worker.weights.rope_scaling import Rope, RopeBase, scaled_rope
 
 ROPE_FACTORS: Final = "rope_freqs.weight"
 _EOS_KEYS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -16,7 +17,7 @@ _F32: Final = 0
 def config_of_gguf(header: GgufHeader) -> ModelConfig:
     """The configuration that `header` states. Raises `ModelInvalid` naming the key that is missing."""
     try:
-        return checked(_Metadata(header).config(), str(header.path))
+        return checked_rotary(_Metadata(header).config(), str(header.path))
     except (TypeError, ValueError, OverflowError, IndexError, struct.error) as error:
         raise ModelInvalid(f"{header.path}: a value of the metadata cannot be used ({error})") from error
 
@@ -25,28 +26,31 @@ class _Metadata:
     def __init__(self, header: GgufHeader) -> None:
         self._header = header
         self._architecture = architecture_named(
-            header.metadata.get("general.architecture", "(no general.architecture)"), str(header.path)
+            header.metadata.get("general.architecture", "(no general.architecture)"),
+            str(header.path),
+            known=(Architecture.LLAMA,),
         )
 
-    def config(self) -> ModelConfig:
+    def config(self) -> RotaryConfig:
         hidden, heads = self._int("embedding_length"), self._int("attention.head_count")
         head_dim = self._int("attention.key_length", hidden // max(heads, 1))
-        theta = self._float("rope.freq_base", 10000.0)
-        return ModelConfig(
+        layers, positions = self._int("block_count"), self._int("context_length")
+        return RotaryConfig(
             architecture=self._architecture,
-            layers=self._int("block_count"),
+            layers=layers,
             hidden=hidden,
             heads=heads,
             kv_heads=self._int("attention.head_count_kv", heads),
             head_dim=head_dim,
             ffn=self._int("feed_forward_length"),
             vocab=self._vocab(),
-            rope_theta=theta,
-            rope_divisors=self._factors() or self._scaling(theta, head_dim),
-            rms_eps=self._float("attention.layer_norm_rms_epsilon"),
-            max_positions=self._int("context_length"),
+            max_positions=positions,
+            norm_eps=self._float("attention.layer_norm_rms_epsilon"),
+            activation=Activation.SILU,
             tied_embeddings="output.weight" not in self._header.tensors,
             eos_token_ids=self._eos(),
+            rope=self._rope(RopeBase(self._float("rope.freq_base", 10000.0), head_dim, positions)),
+            windows=(None,) * layers,
         )
 
     def _get(self, key: str) -> Value | None:
@@ -74,12 +78,19 @@ class _Metadata:
         values = (self._header.metadata.get(f"tokenizer.ggml.{key}") for key in _EOS_KEYS)
         return frozenset(int(value) for value in values if isinstance(value, int))
 
-    def _scaling(self, theta: float, head_dim: int) -> tuple[float, ...] | None:
+    def _rope(self, base: RopeBase) -> Rope:
+        factors = self._factors()
+        if factors is not None:
+            return Rope(base.theta, factors)
         kind = self._get("rope.scaling.type")
         if kind is None or kind == "none":
-            return None
-        scaling = {"rope_type": kind, "factor": self._float("rope.scaling.factor")}
-        return rope_divisors(scaling, theta, head_dim, str(self._header.path))
+            return Rope(base.theta)
+        scaling = {
+            "rope_type": kind,
+            "factor": self._float("rope.scaling.factor"),
+            "original_max_position_embeddings": self._get("rope.scaling.original_context_length"),
+        }
+        return scaled_rope(scaling, base, str(self._header.path))
 
     def _factors(self) -> tuple[float, ...] | None:
         """Converters store Llama 3's scaled frequencies as a tensor of divisors."""

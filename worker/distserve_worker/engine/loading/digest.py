@@ -1,6 +1,7 @@
 """Tells models apart without reading all of their bytes."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
@@ -18,8 +19,9 @@ def weights_digest(config: ModelConfig, tensors: Iterable[StoredTensor], dtype: 
     the computation, and the dtype computed in.
     """
     digest = blake2b(digest_size=16)
-    constants = (dtype, config.heads, config.kv_heads, config.rope_theta, config.rope_divisors, config.rms_eps)
-    digest.update(repr(constants).encode())
+    # neither where texts end nor how long they may be changes what is computed
+    constants = replace(config, eos_token_ids=frozenset(), max_positions=1)
+    digest.update(repr((dtype, constants)).encode())
     for tensor in sorted(tensors, key=lambda tensor: tensor.name):
         digest.update(repr((tensor.name, tensor.shape, tensor.dtype)).encode())
         with tensor.path.open("rb") as file:

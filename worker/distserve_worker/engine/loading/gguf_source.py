@@ -7,7 +7,9 @@ import gguf
 import numpy as np
 import torch
 
-from distserve_worker.engine.loading.source import StoredTensor, require_complete
+from distserve_worker.engine.loading.reading import OpenFile, opened
+from distserve_worker.engine.loading.source import StoredTensor, ranges, require_complete
+from distserve_worker.engine.models.interface import Part
 from distserve_worker.weights.config import ModelConfig
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.gguf_config import ROPE_FACTORS
@@ -18,6 +20,7 @@ _TOP: Final = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
+_TURNED: Final = frozenset({"q_proj", "k_proj"})
 _LAYER: Final = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -31,30 +34,53 @@ _LAYER: Final = {
 }
 
 
+_PIECE: Final = 1 << 20  # items that are dequantised at once
+
+
 class GgufSource:
     """A `TensorSource` over one GGUF file."""
 
     def __init__(self, header: GgufHeader, config: ModelConfig) -> None:
-        self._heads = {"q_proj": config.heads, "k_proj": config.kv_heads}
+        self._head_dim = config.head_dim
         # rope factors are part of the configuration
         tensors = [tensor for tensor in header.tensors.values() if tensor.name != ROPE_FACTORS]
         self.stored = {stored.name: stored for stored in (_stored(header, tensor) for tensor in tensors)}
         require_complete(self.stored.values())
-        self._data = np.memmap(header.path, mode="r")
 
-    def load(self, name: str) -> torch.Tensor:
-        """See `TensorSource.load`."""
+    def require_readable(self, name: str) -> None:
+        """See `TensorSource.require_readable`."""
         stored = self.stored[name]
         kind = gguf.GGMLQuantizationType[stored.dtype]
-        raw = self._data[stored.offset : stored.offset + stored.nbytes]
         try:
-            values = gguf.quants.dequantize(raw.reshape(gguf.quant_shape_to_byte_shape(stored.shape, kind)), kind)
+            gguf.quants.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
         except (NotImplementedError, ValueError) as error:
             raise ModelInvalid(f"{stored.path}: tensor {name}: cannot undo {stored.dtype} ({error})") from error
-        # what was stored in FP32 is still a read-only view of the file
-        tensor = torch.from_numpy(np.require(values, np.float32, "W").reshape(stored.shape))
-        heads = self._heads.get(name.split(".")[-2])
-        return tensor if heads is None else _halves_apart(tensor, heads)
+
+    def read(self, name: str, part: Part | None, out: torch.Tensor) -> None:
+        """See `TensorSource.read`; whole rows are read, since a row is quantised in blocks."""
+        stored = self.stored[name]
+        matrix = stored.shape if len(stored.shape) == 2 else (stored.shape[0], 1)
+        rows, columns = ranges((matrix[0], matrix[1]), part)
+        out = out if out.dim() == 2 else out.unsqueeze(1)
+        turned = name.split(".")[-2] in _TURNED
+        unit = self._head_dim if turned else 1
+        step = max(1, _PIECE // matrix[1] // unit) * unit
+        with opened(stored.path) as file:
+            for start in range(0, len(rows), step):
+                piece = _dequantised(file, stored, rows[start : start + step], matrix[1])
+                if turned:
+                    piece = _halves_apart(piece, unit)
+                out[start : start + step].copy_(piece[:, columns.start : columns.stop])
+
+
+def _dequantised(file: OpenFile, stored: StoredTensor, rows: range, columns: int) -> torch.Tensor:
+    """Rows of a tensor in FP32; of one dimension, only all of them."""
+    kind = gguf.GGMLQuantizationType[stored.dtype]
+    row_bytes = stored.nbytes // stored.shape[0]
+    raw = np.empty((len(rows), row_bytes), np.uint8)
+    file.read_into(raw.data.cast("B"), stored.offset + rows.start * row_bytes)
+    values = gguf.quants.dequantize(raw, kind)
+    return torch.from_numpy(np.require(values, np.float32, "W").reshape(len(rows), columns))
 
 
 def _stored(header: GgufHeader, tensor: GgufTensor) -> StoredTensor:
@@ -77,7 +103,7 @@ def _huggingface_name(name: str) -> str:
     return _TOP.get(name, name)
 
 
-def _halves_apart(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Undo GGUF's order for rotary Q and K, which interleaves the two halves of each head's rows."""
-    pairs = weight.view(heads, weight.shape[0] // heads // 2, 2, weight.shape[1])
-    return pairs.transpose(1, 2).reshape(weight.shape)
+def _halves_apart(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Undo GGUF's order for rotary Q and K, which interleaves the halves of each head's rows; heads are whole."""
+    pairs = rows.view(-1, head_dim // 2, 2, rows.shape[1])
+    return pairs.transpose(1, 2).reshape(rows.shape)

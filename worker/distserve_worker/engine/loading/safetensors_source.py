@@ -1,78 +1,70 @@
 """Weights out of a Hugging Face folder: one safetensors file, or shards with an index."""
 
-import json
-import struct
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from distserve_worker.engine.loading.source import StoredTensor, require_complete
-from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.engine.loading.reading import OpenFile, opened
+from distserve_worker.engine.loading.safetensors_header import stored_tensors
+from distserve_worker.engine.loading.source import StoredTensor, ranges, require_complete
+from distserve_worker.engine.models.interface import Part
+from distserve_worker.weights.errors import ModelInvalid
 
-SINGLE: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
-_FLOATS: Final = frozenset({"F32", "F16", "BF16"})
-_LENGTH: Final = struct.Struct("<Q")
+_FLOATS: Final[Mapping[str, torch.dtype]] = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+_PIECE: Final = 4 << 20  # bytes that are read at once
 
 
 class SafetensorsSource:
-    """A `TensorSource` over the safetensors files of a folder; files are memory-mapped."""
+    """A `TensorSource` over the safetensors files of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        paths = _files(folder)
-        self.stored = {stored.name: stored for path in paths for stored in _header(path)}
+        self.stored = {stored.name: stored for stored in stored_tensors(folder)}
         require_complete(self.stored.values())
-        self._files = {path: _open(path) for path in paths}
 
-    def load(self, name: str) -> torch.Tensor:
-        """See `TensorSource.load`."""
+    def require_readable(self, name: str) -> None:
+        """See `TensorSource.require_readable`."""
         stored = self.stored[name]
+        where = f"{stored.path}: tensor {name}"
         if stored.dtype not in _FLOATS:
-            raise ModelInvalid(
-                f"{stored.path}: tensor {name}: dtype {stored.dtype} is not known (known: {', '.join(sorted(_FLOATS))})"
-            )
-        tensor: torch.Tensor = self._files[stored.path].get_tensor(name)
-        return tensor
+            raise ModelInvalid(f"{where}: dtype {stored.dtype} is not known (known: {', '.join(_FLOATS)})")
+        items = stored.nbytes // _FLOATS[stored.dtype].itemsize
+        if items != torch.Size(stored.shape).numel():
+            raise ModelInvalid(f"{where}: {stored.nbytes} bytes of {stored.dtype} are not of the shape {stored.shape}")
+
+    def read(self, name: str, part: Part | None, out: torch.Tensor) -> None:
+        """See `TensorSource.read`."""
+        stored = self.stored[name]
+        matrix = _Matrix(stored, _FLOATS[stored.dtype])
+        rows, columns = ranges(matrix.shape, part)
+        out = out if out.dim() == 2 else out.unsqueeze(1)
+        step = max(1, _PIECE // max(1, len(columns) * matrix.dtype.itemsize))
+        with opened(stored.path) as file:
+            for start in range(0, len(rows), step):
+                matrix.read(file, rows[start : start + step], columns, out[start : start + step])
 
 
-def _files(folder: Path) -> list[Path]:
-    index = folder / INDEX
-    if index.is_file():
-        try:
-            shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelInvalid(f"{index}: no weight_map in it ({error})") from error
-        paths = [folder / shard for shard in shards]
-    else:
-        paths = [folder / SINGLE]
-    for path in paths:
-        if not path.is_file():
-            raise ModelNotFound(f"{path}: no such file")
-    return paths
+class _Matrix:
+    """A stored tensor as rows and columns; one of a single dimension has one column."""
 
+    def __init__(self, stored: StoredTensor, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.shape = (stored.shape[0], stored.shape[1] if len(stored.shape) == 2 else 1)
+        self._offset = stored.offset
+        self._row_bytes = self.shape[1] * dtype.itemsize
 
-def _header(path: Path) -> Iterator[StoredTensor]:
-    """Where the tensors lie; the library gives no offsets, and the digest and the truncation check need them."""
-    with path.open("rb") as file:
-        try:
-            (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            if size > path.stat().st_size:
-                raise ValueError(f"a header of {size} bytes in a file of {path.stat().st_size}")
-            entries = json.loads(file.read(size))
-            for name, entry in entries.items():
-                if name != "__metadata__":
-                    start, end = entry["data_offsets"]
-                    shape = tuple(entry["shape"])
-                    yield StoredTensor(name, entry["dtype"], shape, path, _LENGTH.size + size + start, end - start)
-        except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelInvalid(f"{path}: the safetensors header is truncated or damaged ({error})") from error
-
-
-def _open(path: Path) -> Any:  # noqa: ANN401 - the library has no public type for it
-    try:
-        return safe_open(path, framework="pt")
-    except SafetensorError as error:
-        raise ModelInvalid(f"{path}: not a sound safetensors file ({error})") from error
+    def read(self, file: OpenFile, rows: range, columns: range, out: torch.Tensor) -> None:
+        """Straight into `out` where that is laid out as the file is."""
+        straight = out.dtype is self.dtype and out.device.type == "cpu" and out.is_contiguous()
+        piece = out if straight else torch.empty(out.shape, dtype=self.dtype)
+        buffer = piece.view(torch.uint8).numpy().data.cast("B")
+        first = self._offset + columns.start * self.dtype.itemsize
+        if len(columns) == self.shape[1]:
+            file.read_into(buffer, first + rows.start * self._row_bytes)
+        else:
+            size = len(columns) * self.dtype.itemsize
+            for place, row in enumerate(rows):
+                file.read_into(buffer[place * size : (place + 1) * size], first + row * self._row_bytes)
+        if not straight:
+            out.copy_(piece)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from distserve_worker.engine.models.interface import Part
 from distserve_worker.weights.errors import ModelInvalid
 
 
@@ -30,8 +31,15 @@ class TensorSource(Protocol):
         """All tensors that the files hold."""
         ...
 
-    def load(self, name: str) -> torch.Tensor:
-        """One tensor as a floating point tensor of its logical shape. Raises `ModelInvalid` naming it."""
+    def require_readable(self, name: str) -> None:
+        """Raise `ModelInvalid` naming the tensor when its dtype is none that can be read as floating point."""
+        ...
+
+    def read(self, name: str, part: Part | None, out: torch.Tensor) -> None:
+        """Read a tensor of one or two dimensions, or a part of it, into `out` of the same shape, dtypes converted.
+
+        No more than a few MB are in memory besides. Raises `ModelInvalid` when the file has become shorter.
+        """
         ...
 
 
@@ -45,3 +53,12 @@ def require_complete(tensors: Iterable[StoredTensor]) -> None:
                 f"{tensor.path}: truncated: tensor {tensor.name} ends at byte {tensor.offset + tensor.nbytes}, "
                 f"the file at {size}"
             )
+
+
+def ranges(shape: tuple[int, int], part: Part | None) -> tuple[range, range]:
+    """Rows and columns of a matrix that a part has."""
+    rows, columns = range(shape[0]), range(shape[1])
+    if part is None:
+        return rows, columns
+    mine = range(part.start, part.stop)
+    return (mine, columns) if part.dim == 0 else (rows, mine)

@@ -1,0 +1,72 @@
+"""Which tensors a Hugging Face folder has, and where they lie in its safetensors files.
+
+The library gives no offsets, and digest, truncation check and reading of parts need them.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from distserve_worker.engine.loading.source import StoredTensor
+from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+
+SINGLE: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+_LENGTH: Final = struct.Struct("<Q")
+_DAMAGES: Final = (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def stored_tensors(folder: Path) -> Iterator[StoredTensor]:
+    """All tensors of the one file or of all shards. Raises `ModelInvalid`, or `ModelNotFound` for a missing file."""
+    for path in _files(folder):
+        yield from _tensors(path)
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / INDEX
+    paths = [folder / shard for shard in _shards(index)] if index.is_file() else [folder / SINGLE]
+    for path in paths:
+        if not path.is_file():
+            raise ModelNotFound(f"{path}: no such file")
+    return paths
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except _DAMAGES as error:
+        raise ModelInvalid(f"{index}: no weight_map in it ({error})") from error
+
+
+def _tensors(path: Path) -> Iterator[StoredTensor]:
+    try:
+        start, entries = _header(path)
+        for name, entry in entries.items():
+            if name != "__metadata__":
+                yield _tensor(name, entry, path, start)
+    except _DAMAGES as error:
+        raise ModelInvalid(f"{path}: the safetensors header is truncated or damaged ({error})") from error
+
+
+def _header(path: Path) -> tuple[int, Mapping[str, Any]]:
+    """Where the tensors' bytes begin, and what is written about each."""
+    with path.open("rb") as file:
+        (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
+        if size > path.stat().st_size:
+            raise ValueError(f"a header of {size} bytes in a file of {path.stat().st_size}")
+        entries: Mapping[str, Any] = json.loads(file.read(size))
+        return _LENGTH.size + size, entries
+
+
+def _tensor(name: str, entry: Mapping[str, Any], path: Path, start: int) -> StoredTensor:
+    first, end = entry["data_offsets"]
+    shape, dtype = tuple(entry["shape"]), str(entry["dtype"])
+    if first < 0 or end < first or any(size < 0 for size in shape):
+        raise ValueError(f"tensor {name} of shape {shape} at bytes {first} to {end}")
+    items = math.prod(shape)
+    if (end - first) * 8 % max(items, 1):
+        raise ValueError(f"tensor {name} has {items} items in {end - first} bytes")
+    return StoredTensor(name, dtype, shape, path, start + first, end - first)

@@ -1,0 +1,18 @@
+"""Qwen 2 and 2.5: biases of queries, keys and values."""
+
+from typing import Final
+
+from distserve_worker.engine.models.decoder import Decoder
+from distserve_worker.engine.models.gated_decoder import BASE, BUFFERS, Switches, gated_decoder
+from distserve_worker.engine.models.interface import Family, Place, Weights
+from distserve_worker.weights.config import ModelConfig
+from distserve_worker.weights.families.rotary import RotaryConfig
+
+
+def build(config: ModelConfig, weights: Weights, place: Place) -> Decoder:
+    """The part of the model that `place` has. Raises `ModelInvalid`."""
+    assert isinstance(config, RotaryConfig)
+    return gated_decoder(config, weights, place, Switches(qkv_bias=True))
+
+
+FAMILY: Final = Family(build, BASE, BUFFERS)

@@ -1,0 +1,42 @@
+"""GPT-2."""
+
+from dataclasses import dataclass
+
+from distserve_worker.weights.config import Architecture, ModelConfig, activation_named, checked, even_share
+from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.fields import Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpt2Config(ModelConfig):
+    """A GPT-2; attention scores are usually scaled by the size of a head, and not by the number of the layer."""
+
+    scaled_by_head: bool
+    scaled_by_layer: bool
+
+
+def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
+    """The configuration that `fields` state. Raises `ModelInvalid` naming a bad one."""
+    if fields.flag("add_cross_attention", False):
+        raise ModelInvalid(f"{fields.where}: add_cross_attention is true, only decoders alone can be served")
+    hidden, heads = fields.whole("n_embd"), fields.whole("n_head")
+    config = Gpt2Config(
+        architecture=Architecture.GPT2,
+        layers=fields.whole("n_layer"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=even_share(hidden, heads, fields.where),
+        ffn=fields.whole("n_inner", 4 * hidden),
+        vocab=fields.whole("vocab_size"),
+        max_positions=fields.whole("n_positions"),
+        norm_eps=fields.number("layer_norm_epsilon"),
+        activation=activation_named(
+            fields.text("activation_function", "gelu_new"), "activation_function", fields.where
+        ),
+        tied_embeddings=fields.flag("tie_word_embeddings", True),
+        eos_token_ids=eos,
+        scaled_by_head=fields.flag("scale_attn_weights", True),
+        scaled_by_layer=fields.flag("scale_attn_by_inverse_layer_idx", False),
+    )
+    return checked(config, fields.where)

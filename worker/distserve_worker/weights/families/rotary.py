@@ -1,0 +1,82 @@
+"""What the families with rotary embedding, RMS norms and gated MLPs have in common."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from distserve_worker.weights.config import Architecture, ModelConfig, activation_named, checked
+from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.fields import Fields
+from distserve_worker.weights.rope_scaling import Rope, RopeBase, scaled_rope
+
+_THETA: Final = 10000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryConfig(ModelConfig):
+    """A Llama or one of its relatives."""
+
+    rope: Rope
+    windows: tuple[int | None, ...]  # of each layer: tokens that a token sees, itself included; None: all
+    attention_bias: bool = False
+    mlp_bias: bool = False
+
+
+def read_rotary(
+    architecture: Architecture,
+    fields: Fields,
+    eos: frozenset[int],
+    *,
+    head_dim: int | None = None,
+    windows: tuple[int | None, ...] | None = None,
+    attention_bias: bool = False,
+    mlp_bias: bool = False,
+) -> RotaryConfig:
+    """The fields that all of them have. `head_dim`: when not stated; None: the heads' share of the hidden size."""
+    heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    layers, positions = fields.whole("num_hidden_layers"), fields.whole("max_position_embeddings")
+    size = fields.whole("head_dim", head_dim or hidden // max(heads, 1))
+    config = RotaryConfig(
+        architecture=architecture,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=fields.whole("num_key_value_heads", heads),
+        head_dim=size,
+        ffn=fields.whole("intermediate_size"),
+        vocab=fields.whole("vocab_size"),
+        max_positions=positions,
+        norm_eps=fields.number("rms_norm_eps"),
+        activation=activation_named(fields.text("hidden_act", "silu"), "hidden_act", fields.where),
+        tied_embeddings=fields.flag("tie_word_embeddings", False),
+        eos_token_ids=eos,
+        rope=_rope(fields, size, positions),
+        windows=(None,) * layers if windows is None else windows,
+        attention_bias=attention_bias,
+        mlp_bias=mlp_bias,
+    )
+    return checked_rotary(config, fields.where)
+
+
+def checked_rotary(config: RotaryConfig, where: str) -> RotaryConfig:
+    """`config` itself. Raises `ModelInvalid` naming a value that no model can have."""
+    checked(config, where)
+    rope = config.rope
+    if config.head_dim % 2:
+        raise ModelInvalid(f"{where}: head_dim is {config.head_dim}, rotary embedding needs an even one")
+    if rope.divisors is not None and len(rope.divisors) != config.head_dim // 2:
+        raise ModelInvalid(f"{where}: {len(rope.divisors)} rope factors for a head_dim of {config.head_dim}")
+    for name, values in (("rope_theta", (rope.theta,)), ("rope scaling", (rope.magnitude, *(rope.divisors or ())))):
+        if not all(0.0 < value < math.inf for value in values):
+            raise ModelInvalid(f"{where}: the model's {name} is {values[0]}, it must be greater than 0")
+    shortest = min((window for window in config.windows if window is not None), default=1)
+    if shortest < 1:
+        raise ModelInvalid(f"{where}: sliding_window is {shortest}, it must be at least 1")
+    return config
+
+
+def _rope(fields: Fields, head_dim: int, positions: int) -> Rope:
+    """Transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling."""
+    stated = fields.mapping("rope_parameters") or fields.mapping("rope_scaling")
+    theta = Fields(stated, fields.where).number("rope_theta", fields.number("rope_theta", _THETA))
+    return scaled_rope(stated, RopeBase(theta, head_dim, positions), fields.where)

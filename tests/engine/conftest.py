@@ -7,7 +7,8 @@ import torch
 from distserve_testing.engines import EngineMaker
 from distserve_testing.models import TinyLlama, write_tiny_llama
 
-from distserve_worker.engine.building import EngineConfig, build_engine
+from distserve_worker.engine.blueprint import EngineConfig
+from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.interface import Engine
 
 BLOCK_BYTES = 3 * 2 * 2 * 16 * 8 * 4  # layers, K and V, key/value heads, tokens, head_dim, FP32

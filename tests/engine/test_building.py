@@ -7,7 +7,8 @@ import torch
 from distserve_testing.engines import EngineMaker
 from distserve_testing.models import TinyLlama
 
-from distserve_worker.engine.building import EngineConfig, ModelDoesNotFit, build_engine
+from distserve_worker.engine.blueprint import EngineConfig, ModelDoesNotFit
+from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.dtypes import DTYPES
 from distserve_worker.engine.interface import KvLayout
 from distserve_worker.engine.models.registry import MODELS

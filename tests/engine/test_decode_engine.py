@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
+import torch
 from distserve_testing.engines import EngineMaker, copy_kv, generate, prefilled, steps
 from distserve_testing.models import TinyLlama
 
@@ -13,6 +13,7 @@ from distserve_worker.engine.interface import (
     Engine,
     FinishReason,
     Load,
+    PutBack,
     QueueFull,
     Refused,
     Reserved,
@@ -35,31 +36,59 @@ def _run_for(engine: Engine, count: int) -> list[str]:
     return [happening.request_id for _ in range(count) for happening in engine.step() if isinstance(happening, Token)]
 
 
-def test_a_request_reserves_its_whole_life_before_its_kv_comes(make_engine: EngineMaker) -> None:
+def test_a_request_reserves_blocks_for_the_tokens_it_has_and_grows_into_more(make_engine: EngineMaker) -> None:
     engine = make_engine("decode")
     engine.admit(_work(max_tokens=29))
     assert engine.step() == (Reserved("r"),)
-    # of 20 + 29 tokens the last is never stored
-    assert engine.load() == Load(queued_tokens=0, waiting=1, running=0, free_blocks=61, total_blocks=64, parked=0)
+    # with its 21st token it has two blocks
+    assert engine.load() == Load(queued_tokens=0, waiting=1, running=0, free_blocks=62, total_blocks=64, parked=0)
     assert not engine.has_work()
-    assert len(engine.import_target("r").buffers) == 2
-
-
-def test_without_max_tokens_a_request_reserves_the_model_length(make_engine: EngineMaker) -> None:
-    engine = make_engine("decode", max_model_length=100)
-    engine.admit(_work(max_tokens=None))
-    engine.step()
-    assert engine.load().free_blocks == 64 - 7
+    assert len(engine.import_target("r")) == 2
+    engine.imported("r")
+    held = []
+    while engine.has_work():
+        engine.step()
+        held.append(64 - engine.load().free_blocks)
+    # of 20 + 29 tokens the last is never stored
+    assert held == [2] * 12 + [3] * 15 + [0]
 
 
 def test_the_first_in_the_queue_waits_for_blocks_and_nobody_overtakes(make_engine: EngineMaker) -> None:
-    engine = make_engine("decode", blocks=5)
-    for request_id, max_tokens in [("long", 44), ("longer", 45), ("short", 2)]:
-        engine.admit(_work(request_id, max_tokens))
-    assert engine.step() == (Reserved("long"),)
-    engine.imported("long")
-    assert set(_run_for(engine, 43)) == {"long"}
+    engine = make_engine("decode", blocks=4)
+    for request_id, more in [("first", 0), ("longer", 30), ("short", 0)]:
+        engine.admit(replace(_work(request_id, 14), prompt=(*PROMPT, *range(more))))
+    assert engine.step() == (Reserved("first"),)
+    engine.imported("first")
+    assert set(_run_for(engine, 13)) == {"first"}
     assert engine.step() == (Reserved("longer"),)
+
+
+def test_the_youngest_gives_its_blocks_back_when_none_is_left(make_engine: EngineMaker, tiny: TinyLlama) -> None:
+    prefill, decode = make_engine("prefill"), make_engine("decode", blocks=5)
+    works = [Work(request_id, (number, *PROMPT), max_tokens=30) for number, request_id in enumerate("ab")]
+    done, parked = prefilled(prefill, works)
+    outputs = {request_id: list(work.output) for request_id, work in done.items()}
+    put_back = []
+    waiting = list(done.values())
+    while waiting or decode.has_work():
+        while waiting:
+            decode.admit(waiting.pop(0))
+        for happening in decode.step():
+            match happening:
+                case Reserved(request_id):
+                    copy_kv(prefill, decode, parked[request_id])
+                case Token(request_id, token):
+                    outputs[request_id].append(token)
+                case PutBack(request_id):
+                    put_back.append(request_id)
+                    moved = replace(done[request_id], output=tuple(outputs[request_id]))
+                    again, places = prefilled(prefill, [moved])
+                    outputs[request_id] = list(again[request_id].output)
+                    parked |= places
+                    waiting.append(again[request_id])
+    assert put_back == ["b"]
+    assert outputs == {work.request_id: tiny.greedy(work.prompt, 30) for work in works}
+    assert decode.load().free_blocks == 5
 
 
 def test_requests_join_and_leave_a_running_batch(make_engine: EngineMaker) -> None:
@@ -94,9 +123,10 @@ def test_the_batch_is_bounded(make_engine: EngineMaker) -> None:
     for request_id in ("a", "b", "c"):
         engine.admit(_work(request_id, max_tokens=3))
     engine.step()
-    for request_id in ("c", "b", "a"):
+    for request_id in ("b", "a"):
         engine.imported(request_id)
-    assert [sorted(_run_for(engine, 1)) for _ in range(4)] == [["a", "b"], ["a", "b"], ["c"], ["c"]]
+    assert [sorted(_run_for(engine, 1)) for _ in range(2)] == [["a", "b"], ["a", "b"]]
+    assert engine.step() == (Reserved("c"),)
 
 
 def test_a_stop_token_is_the_last_one_told(make_engine: EngineMaker, tiny: TinyLlama) -> None:
@@ -179,10 +209,10 @@ def test_a_request_whose_kv_is_not_finite_fails_alone(make_engine: EngineMaker, 
     for request_id in done:
         decode.admit(done[request_id])
     assert decode.step() == (Reserved("ill"), Reserved("well"))
-    ill = decode.import_target("ill").buffers[0]
+    ill = decode.region.memory[decode.import_target("ill")[0].index].view(torch.float32)
     for request_id in done:
         copy_kv(prefill, decode, parked[request_id])
-    ill.cast("f")[0] = math.nan
+    ill[0] = math.nan
     happenings = decode.step()
     (dropped,) = [happening for happening in happenings if isinstance(happening, Dropped)]
     assert dropped.request_id == "ill"
@@ -196,8 +226,8 @@ def test_blocks_of_a_request_that_failed_do_not_spoil_the_next_one(make_engine: 
     prefill, decode = make_engine("prefill"), make_engine("decode", blocks=2)
     decode.admit(_work("ill", max_tokens=4))
     decode.step()
-    for buffer in decode.import_target("ill").buffers:
-        buffer[:] = np.full(buffer.nbytes // 4, np.nan, np.float32).tobytes()
+    for block in decode.import_target("ill"):
+        decode.region.memory[block.index].view(torch.float32).fill_(math.nan)
     decode.imported("ill")
     assert isinstance(decode.step()[0], Dropped)
     work = Work("next", PROMPT[:10], max_tokens=12)

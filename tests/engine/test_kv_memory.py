@@ -1,11 +1,15 @@
-"""KV memory: what a transport sees of it."""
+"""KV memory: what a transport sees of it, and what a step does to it."""
+
+import mmap
+import os
 
 import pytest
 import torch
 
-from distserve_worker.engine.interface import BlockRef, KvLayout
+from distserve_worker.engine.interface import KvLayout, KvShard
 from distserve_worker.engine.kv_memory import KvMemory, Slots
 
+WHOLE = KvShard(0, 2, 0, 3)
 BLOCK_VALUES = 2 * 2 * 3 * 16 * 8
 
 
@@ -14,18 +18,27 @@ def _memory(dtype: torch.dtype, name: str) -> KvMemory:
 
 
 @pytest.mark.parametrize(("dtype", "name", "size"), [(torch.float32, "FP32", 4), (torch.bfloat16, "BF16", 2)])
-def test_a_block_is_one_writable_buffer_of_bytes(dtype: torch.dtype, name: str, size: int) -> None:
+def test_a_region_is_the_same_memory_as_bytes(dtype: torch.dtype, name: str, size: int) -> None:
     source, target = _memory(dtype, name), _memory(dtype, name)
     source.blocks.copy_(torch.arange(source.blocks.numel()).view_as(source.blocks))
-    view = source.view((BlockRef(2, 0), BlockRef(0, 0)))
-    assert view.nbytes == 2 * BLOCK_VALUES * size
-    assert [buffer.format for buffer in view.buffers] == ["B", "B"]
-    for stored, room in zip(view.buffers, target.view((BlockRef(1, 0), BlockRef(3, 0))).buffers, strict=True):
-        assert not room.readonly
-        assert room.contiguous
-        room[:] = stored
+    stored, room = source.region(WHOLE), target.region(WHOLE)
+    assert stored.layout.block_bytes == BLOCK_VALUES * size
+    assert stored.memory.shape == (4, BLOCK_VALUES * size)
+    room.memory[[1, 3]] = stored.memory[[2, 0]]
     assert torch.equal(target.blocks[[1, 3]], source.blocks[[2, 0]])
     assert not target.blocks[[0, 2]].any()
+
+
+def test_the_file_of_a_region_is_its_memory() -> None:
+    """So another process that maps it sees what steps write; it cannot be cut short under that process."""
+    memory = _memory(torch.float32, "FP32")
+    region = memory.region(WHOLE)
+    assert region.file is not None
+    memory.blocks.copy_(torch.arange(memory.blocks.numel()).view_as(memory.blocks))
+    with mmap.mmap(region.file, 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:] == region.memory.numpy().tobytes()
+    with pytest.raises(PermissionError):
+        os.ftruncate(region.file, 0)
 
 
 def test_new_tokens_are_stored_in_their_slots_and_nowhere_else() -> None:

@@ -8,6 +8,7 @@ from distserve_worker.engine.interface import (
     Description,
     FinishReason,
     KvLayout,
+    KvShard,
     QueueFull,
     Refused,
     Sampling,
@@ -16,7 +17,9 @@ from distserve_worker.engine.interface import (
 )
 from distserve_worker.engine.request import admitted
 
-DESCRIPTION = Description(KvLayout(1, 1, 2, 16, "FP32"), "digest", "FP32", max_model_length=20, max_request_tokens=32)
+DESCRIPTION = Description(
+    KvLayout(1, 1, 2, 16, "FP32"), (KvShard(0, 1, 0, 1),), "digest", "FP32", max_model_length=20, max_request_tokens=32
+)
 WORK = Work("r", prompt=(1, 2, 3))
 
 

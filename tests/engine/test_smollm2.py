@@ -7,7 +7,8 @@ import transformers
 from distserve_testing.engines import generate
 from distserve_testing.reference import require_greedy
 
-from distserve_worker.engine.building import EngineConfig, build_engine
+from distserve_worker.engine.blueprint import EngineConfig
+from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.interface import Work
 from distserve_worker.text.loading import load_text
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from distserve_testing.models import write_tiny_llama
 
-from distserve_worker.engine.building import EngineConfig, build_engine
+from distserve_worker.engine.blueprint import EngineConfig
+from distserve_worker.engine.building import build_engine
 from distserve_worker.measuring.batches import MOST_REQUESTS, MOST_TOKENS
 from distserve_worker.measuring.empty_engine import empty_twin
 from distserve_worker.measuring.stepping import Bench

@@ -36,7 +36,7 @@ def test_every_batch_runs_and_leaves_the_engines_empty(bench: Bench, phase: Lite
 def test_the_empty_engine_admits_what_the_other_does(bench: Bench) -> None:
     assert bench.empty.load() == bench.engine.load()
     own, twin = bench.engine.description, bench.empty.description
-    assert twin == replace(own, layout=twin.layout)
+    assert twin == replace(own, layout=twin.layout, shards=twin.shards)
     assert twin.layout == replace(own.layout, layers=1, head_dim=1)
 
 

@@ -4,7 +4,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from distserve_worker.engine.interface import Dropped, Engine, Happening, Parked, Reserved, Token, Work
+from distserve_worker.engine.interface import (
+    Dropped,
+    Engine,
+    Happening,
+    Parked,
+    PutBack,
+    Reserved,
+    Started,
+    Token,
+    Work,
+)
 
 EngineMaker = Callable[..., Engine]
 
@@ -22,10 +32,9 @@ def steps(engine: Engine) -> Iterable[Happening]:
 
 def copy_kv(prefill: Engine, decode: Engine, parked: Parked) -> None:
     """What a pull does, without a wire."""
-    source = prefill.export(parked.request_id, parked.blocks)
-    target = decode.import_target(parked.request_id)
-    for stored, room in zip(source.buffers, target.buffers, strict=True):
-        room[:] = stored
+    prefill.export(parked.request_id, parked.blocks)
+    for stored, room in zip(parked.blocks, decode.import_target(parked.request_id), strict=True):
+        decode.region.memory[room.index] = prefill.region.memory[stored.index]
     prefill.unpin(parked.request_id)
     prefill.release(parked.request_id)
     decode.imported(parked.request_id)
@@ -43,6 +52,8 @@ def prefilled(prefill: Engine, works: Iterable[Work]) -> tuple[dict[str, Work], 
                 done[request_id] = replace(done[request_id], output=(*done[request_id].output, token))
             case Parked(request_id):
                 parked[request_id] = happening
+            case Started():
+                pass
             case _:
                 raise AssertionError(happening)
     return done, parked
@@ -60,6 +71,6 @@ def generate(prefill: Engine, decode: Engine, works: Iterable[Work]) -> dict[str
                 copy_kv(prefill, decode, parked[request_id])
             case Token(request_id, token):
                 outputs[request_id].append(token)
-            case Dropped() | Parked():
+            case Dropped() | Parked() | PutBack() | Started():
                 raise AssertionError(happening)
     return dict(outputs)

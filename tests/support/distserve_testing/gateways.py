@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -147,9 +147,12 @@ class Gateway:
         """The service that readers use."""
         return kv_pb2_grpc.KvStub(self.channel(address))
 
-    async def pull(self, handle: kv_pb2.KvHandle, transports: Iterable[str] = ("tcp",)) -> kv_pb2.PullResponse:
-        """Ask for a ticket as a decode worker does. Raises grpc.aio.AioRpcError."""
-        request = kv_pb2.PullRequest(handle=handle, transports=list(transports), reader="test")
+    async def pull(self, handle: kv_pb2.KvHandle, pieces: Sequence[kv_pb2.Piece] | None = None) -> kv_pb2.PullResponse:
+        """Ask for tickets as a decode worker does, for all over tcp unless told. Raises grpc.aio.AioRpcError."""
+        if pieces is None:
+            whole = enumerate(handle.shards)
+            pieces = [kv_pb2.Piece(rank=rank, part=part, transport="tcp", reader_rank=rank) for rank, part in whole]
+        request = kv_pb2.PullRequest(handle=handle, pieces=pieces, reader="test")
         return await self.kv(handle.address).Pull(request, timeout=WAIT_SECONDS)
 
     async def close(self) -> None:

@@ -26,8 +26,10 @@ class ScriptedPeer(kv_pb2_grpc.KvServicer):
         self.listener: socket.socket = listen("127.0.0.1", 0)
         self.address = ""
         self.data_address = format_address("127.0.0.1", self.listener.getsockname()[1])
-        self.transport = "tcp"
+        self.ways: list[str] = ["tcp"]
         self.nbytes: int | None = None
+        self.sources: int | None = None
+        self.connects = 0
         self.refusal: grpc.StatusCode | None = None
         self.renew_refusal: grpc.StatusCode | None = None
         self.lease_milliseconds = 30_000
@@ -54,23 +56,35 @@ class ScriptedPeer(kv_pb2_grpc.KvServicer):
             "tokens": tokens,
             "lease_milliseconds": self.lease_milliseconds,
             "compatibility_key": self._description.compatibility_key,
+            "shards": [kv_pb2.KvShard(layers=layout.layers, heads=layout.kv_heads)],
         }
         return kv_pb2.KvHandle(**fields | changes)
 
+    async def Connect(  # noqa: N802
+        self,
+        request: kv_pb2.ConnectRequest,  # noqa: ARG002
+        context: Any,  # noqa: ARG002
+    ) -> kv_pb2.ConnectResponse:
+        """One rank."""
+        self.connects += 1
+        await self._tell()
+        ways = [kv_pb2.Transport(name=name, probe=self.data_address.encode()) for name in self.ways]
+        return kv_pb2.ConnectResponse(ranks=[kv_pb2.RankTransports(transports=ways)])
+
     async def Pull(self, request: kv_pb2.PullRequest, context: Any) -> kv_pb2.PullResponse:  # noqa: N802
-        """Offer what the handle describes."""
+        """Offer all that the handle describes as each piece."""
         self.pulls += 1
         await self._tell()
         if self.refusal is not None:
             await context.abort(self.refusal, "told to refuse")
         layout = request.handle.layout
         block_bytes = layout.layers * 2 * layout.kv_heads * layout.block_tokens * layout.head_dim * 4
-        return kv_pb2.PullResponse(
-            transport=self.transport,
+        source = kv_pb2.Source(
             endpoint=self.data_address,
             ticket=b"t" * TICKET_BYTES,
             bytes=len(request.handle.blocks) * block_bytes if self.nbytes is None else self.nbytes,
         )
+        return kv_pb2.PullResponse(sources=[source] * (len(request.pieces) if self.sources is None else self.sources))
 
     async def Renew(self, request: kv_pb2.RenewRequest, context: Any) -> kv_pb2.RenewResponse:  # noqa: ARG002, N802
         """Prolong."""

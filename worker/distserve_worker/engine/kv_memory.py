@@ -1,11 +1,12 @@
-"""The memory of the KV cache: one tensor of blocks, read and written by steps and by transports."""
+"""The memory of the KV cache of one rank: one tensor of blocks, read and written by steps and by transports."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 
-from distserve_worker.engine.interface import BlockRef, KvBlocks, KvLayout
+from distserve_worker.engine.interface import KvLayout, KvShard, Region
+from distserve_worker.engine.shared_memory import shared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +16,6 @@ class Slots:
     blocks: torch.Tensor
     places: torch.Tensor
 
-    @classmethod
-    def on(cls, device: torch.device, blocks: torch.Tensor, places: torch.Tensor) -> Self:
-        """The slots with both tensors on `device`."""
-        return cls(blocks.to(device), places.to(device))
-
 
 class KvMemory:
     """`count` blocks of `layout`: a tensor [blocks, layers, 2 (K, V), kv_heads, block_tokens, head_dim]."""
@@ -27,7 +23,8 @@ class KvMemory:
     def __init__(self, layout: KvLayout, count: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layout = layout
         shape = (count, layout.layers, 2, layout.kv_heads, layout.block_tokens, layout.head_dim)
-        self.blocks = torch.zeros(shape, dtype=dtype, device=device)
+        self._bytes, self._file = _allocated(count * layout.block_bytes, device)
+        self.blocks = self._bytes.view(dtype).view(shape)
         # One row is what one head of one layer keeps of a block: [block_tokens * head_dim], contiguous.
         self.rows = self.blocks.view(-1, layout.block_tokens * layout.head_dim)
         self.rows_per_layer = 2 * layout.kv_heads
@@ -37,12 +34,11 @@ class KvMemory:
         """Where the memory is."""
         return self.blocks.device
 
-    def view(self, blocks: tuple[BlockRef, ...]) -> KvBlocks:
-        """Buffers of `blocks` as bytes, writable, sharing this memory."""
-        flat = self.blocks.view(torch.uint8).reshape(self.blocks.shape[0], -1)
-        return KvBlocks(self.layout, tuple(flat[block.index].numpy().data for block in blocks))
+    def region(self, shard: KvShard) -> Region:
+        """This memory as transports see it; `shard` tells which part of the model its blocks hold."""
+        return Region(shard, self.layout, self._bytes.view(-1, self.layout.block_bytes), self._file)
 
-    def clear(self, indices: list[int]) -> None:
+    def clear(self, indices: Sequence[int]) -> None:
         """Zero whole blocks, so that the unused end of a block holds nothing of its earlier owner, nor a NaN."""
         for index in indices:
             self.blocks[index].zero_()
@@ -63,3 +59,10 @@ class KvMemory:
         batch, _, heads, blocks = rows.shape
         found = self.rows[layer * self.rows_per_layer :].index_select(0, rows.reshape(-1))
         return found.view(batch, 2, heads, blocks * self.layout.block_tokens, self.layout.head_dim)
+
+
+def _allocated(count: int, device: torch.device) -> tuple[torch.Tensor, int | None]:
+    """Zeroed bytes, and their file when they are on the CPU."""
+    if device.type == "cpu":
+        return shared_bytes(count)
+    return torch.zeros(count, dtype=torch.uint8, device=device), None

@@ -1,6 +1,6 @@
 """Which part of a model each rank of an instance holds: pure arithmetic over layers and heads.
 
-Ranks are counted stage by stage: rank = stage * tp + tensor rank.
+Ranks are counted from the last stage: rank 0 is tensor rank 0 of the stage where logits come out. It takes requests.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,8 @@ WHOLE = Grid()
 def shard_of(config: ModelConfig, grid: Grid, rank: int) -> Shard:
     """The part of `rank`. Raises `ParallelismInvalid`."""
     _check(config, grid)
-    stage, tensor_rank = divmod(rank, grid.tp)
+    behind, tensor_rank = divmod(rank, grid.tp)
+    stage = grid.pp - 1 - behind
     heads = config.heads // grid.tp
     return Shard(
         grid,

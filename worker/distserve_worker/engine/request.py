@@ -24,6 +24,7 @@ class Request:
     work: Work
     limit: int  # length of `tokens` at which the request ends
     stage: Stage = Stage.WAITING
+    started: bool = False  # something of it has been computed here
     tokens: list[int] = field(init=False)
     choice: Choice = field(init=False)  # of the next token
 

@@ -1,55 +1,118 @@
-"""What the prefill and the decode engine share: requests, blocks, and memory for transports."""
+"""The engine: asks the scheduler who runs next, has the ranks compute it, and samples what comes out."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from distserve_worker.engine.blocks import BlockManager
+from distserve_worker.engine.execution.batch import Batch, Prompt
+from distserve_worker.engine.execution.executor import Executor
 from distserve_worker.engine.interface import (
     BlockRef,
     Description,
     Dropped,
-    KvBlocks,
+    Happening,
+    Load,
+    Parked,
+    PutBack,
     Refused,
+    Region,
+    Reserved,
     StaleBlocks,
+    Started,
     Token,
     Work,
 )
-from distserve_worker.engine.kv_memory import KvMemory
-from distserve_worker.engine.models.interface import CausalModel
+from distserve_worker.engine.lanes import Lane
 from distserve_worker.engine.request import Request, Stage, admitted
 from distserve_worker.engine.sampling.sampler import sample
+from distserve_worker.engine.scheduling.interface import Chunk, Scheduler, Step
 
 NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 
 
-class TorchEngine:
-    """Base of the two engines; a subclass adds `step` and its queue."""
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step on its way, and the requests behind the rows of its logits."""
 
-    def __init__(self, description: Description, vocabulary: int, model: CausalModel, memory: KvMemory) -> None:
+    step: Step
+    rows: tuple[Request, ...]
+    prompt_tokens: int
+
+
+class TorchEngine:
+    """See `interface.Engine`; which phases it serves is its scheduler's matter."""
+
+    def __init__(
+        self, description: Description, vocabulary: int, scheduler: Scheduler, executor: Executor, region: Region
+    ) -> None:
+        """`region`: the KV memory of the rank in this process."""
         self._description = description
         self._vocabulary = vocabulary
-        self._model = model
-        self._memory = memory
-        self._blocks = BlockManager(memory.blocks.shape[0])
+        self._scheduler = scheduler
+        self._blocks = scheduler.blocks
+        self._executor = executor
+        self._region = region
         self._requests: dict[str, Request] = {}
+        self._flights: deque[_Flight] = deque()
+        self._lanes: dict[int, Lane] = {}
 
     @property
     def description(self) -> Description:
         """See `Engine.description`."""
         return self._description
 
-    def cancel(self, request_id: str) -> None:
-        """See `Engine.cancel`."""
-        if self._requests.pop(request_id, None) is not None:
-            self._blocks.free(request_id)
+    @property
+    def region(self) -> Region:
+        """See `Engine.region`."""
+        return self._region
 
-    def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> KvBlocks:
+    def load(self) -> Load:
+        """See `Engine.load`."""
+        scheduler = self._scheduler
+        return Load(
+            queued_tokens=scheduler.queued_tokens + sum(flight.prompt_tokens for flight in self._flights),
+            waiting=scheduler.waiting,
+            running=scheduler.running,
+            free_blocks=self._blocks.free_count,
+            total_blocks=self._blocks.total,
+            parked=scheduler.parked,
+        )
+
+    def admit(self, work: Work) -> None:
+        """See `Engine.admit`."""
+        if work.request_id in self._requests or self._blocks.owns(work.request_id):
+            raise Refused(f"request {work.request_id} is here already")
+        request = admitted(work, self._description, self._vocabulary)
+        self._scheduler.add(request)
+        self._requests[work.request_id] = request
+
+    def cancel(self, request_id: str) -> None:
+        """See `Engine.cancel`; what a step on its way uses is freed when that is done."""
+        if self._requests.pop(request_id, None) is not None:
+            self._scheduler.remove(request_id)
+
+    def has_work(self) -> bool:
+        """See `Engine.has_work`."""
+        return bool(self._flights) or self._scheduler.can_run()
+
+    def step(self) -> tuple[Happening, ...]:
+        """See `Engine.step`: fill the pipeline, then take what comes out first."""
+        if reserved := self._scheduler.reserve():
+            return tuple(Reserved(request.request_id) for request in reserved)
+        happenings: list[Happening] = []
+        while len(self._flights) < self._executor.depth and (step := self._scheduler.next()) is not None:
+            happenings.extend(self._begin(step))
+        if self._flights:
+            happenings.extend(self._finish(self._flights.popleft()))
+        return tuple(happenings)
+
+    def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> None:
         """See `Engine.export`."""
         self._require(request_id, Stage.PARKED)
         self._blocks.check(request_id, blocks)
         self._blocks.pin(request_id)
-        return self._memory.view(blocks)
 
     def unpin(self, request_id: str) -> None:
         """See `Engine.unpin`."""
@@ -59,10 +122,17 @@ class TorchEngine:
         """See `Engine.release`."""
         self.cancel(request_id)
 
-    def import_target(self, request_id: str) -> KvBlocks:
+    def import_target(self, request_id: str) -> tuple[BlockRef, ...]:
         """See `Engine.import_target`."""
         request = self._require(request_id, Stage.RESERVED)
-        return self._memory.view(self._blocks.blocks_of(request_id)[: self._blocks_for(len(request.tokens) - 1)])
+        return self._blocks.blocks_of(request_id)[: self._blocks.blocks_for(len(request.tokens) - 1)]
+
+    def imported(self, request_id: str) -> None:
+        """See `Engine.imported`; the end of the import of a cancelled request frees its blocks."""
+        self._blocks.unpin(request_id)
+        request = self._requests.get(request_id)
+        if request is not None and request.stage is Stage.RESERVED:
+            self._scheduler.imported(request_id)
 
     def _require(self, request_id: str, stage: Stage) -> Request:
         request = self._requests.get(request_id)
@@ -70,24 +140,73 @@ class TorchEngine:
             raise StaleBlocks(f"request {request_id} is not {stage.name.lower()} here")
         return request
 
-    def _admitted(self, work: Work) -> Request:
-        if work.request_id in self._requests or self._blocks.owns(work.request_id):
-            raise Refused(f"request {work.request_id} is here already")
-        return admitted(work, self._description, self._vocabulary)
+    def _begin(self, step: Step) -> Iterator[Happening]:
+        """Send a step on its way."""
+        for request in step.put_back:
+            del self._requests[request.request_id]
+            yield PutBack(request.request_id)
+        if not step.requests:
+            self._scheduler.done(step)
+            return
+        for chunk in step.prompts:
+            if not chunk.request.started:
+                chunk.request.started = True
+                yield Started(chunk.request.request_id, chunk.found)
+        batch, rows = self._batch(step)
+        self._executor.submit(batch)
+        self._flights.append(_Flight(step, rows, sum(len(prompt.tokens) for prompt in batch.prompts)))
 
-    def _blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self._description.layout.block_tokens)
+    def _batch(self, step: Step) -> tuple[Batch, tuple[Request, ...]]:
+        prompts = tuple(self._prompt(chunk) for chunk in step.prompts)
+        rows = tuple(chunk.request for chunk in step.prompts if chunk.samples)
+        cleared = tuple(self._entered(step))
+        if not step.running:
+            return Batch(prompts, None, cleared), rows
+        lane = self._lanes.setdefault(step.lane, Lane(step.lane))
+        return Batch(prompts, lane.arranged(step.running, self._blocks), cleared), (*rows, *lane.members)
 
-    def _sample(self, hidden: torch.Tensor, requests: Sequence[Request]) -> list[Token | Dropped]:
-        """Append the next token to each request, whose last hidden state is a row of `hidden`."""
-        rows = sample(self._model.logits(hidden), [request.choice for request in requests])
+    def _prompt(self, chunk: Chunk) -> Prompt:
+        request = chunk.request
+        table = tuple(block.index for block in self._blocks.blocks_of(request.request_id))
+        return Prompt(tuple(request.tokens[chunk.start : chunk.stop]), chunk.start, table, chunk.samples)
+
+    def _entered(self, step: Step) -> Iterator[int]:
+        """Blocks that are begun and not filled: what somebody else left in their ends must not be met, least a NaN."""
+        size = self._blocks.block_tokens
+        spans = [(chunk.request, chunk.start, chunk.stop) for chunk in step.prompts]
+        spans += [(request, len(request.tokens) - 1, len(request.tokens)) for request in step.running]
+        for request, start, stop in spans:
+            last = (stop - 1) // size
+            if start <= last * size and stop % size:
+                yield self._blocks.blocks_of(request.request_id)[last].index
+
+    def _finish(self, flight: _Flight) -> Iterator[Happening]:
+        """Take a step's logits."""
+        happenings = self._sample(self._executor.collect(), flight.rows)
+        yield from happenings
+        self._scheduler.done(flight.step)
+        for happening in happenings:
+            if isinstance(happening, Dropped) or happening.finish is not None:
+                self.cancel(happening.request_id)
+        if self._scheduler.parks:
+            yield from (self._parked(request) for request in flight.rows if self._is_here(request))
+
+    def _parked(self, request: Request) -> Parked:
+        return Parked(request.request_id, self._blocks.blocks_of(request.request_id), len(request.tokens) - 1)
+
+    def _sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Token | Dropped]:
+        """Append the next token to each request that is still here; their logits are rows of `logits`."""
+        if not requests:
+            return []
+        rows = sample(logits, [request.choice for request in requests])
         return [
             Dropped(request.request_id, NOT_FINITE)
             if row is None
             else Token(request.request_id, row.token, request.append(row.token), row.logprobs)
             for request, row in zip(requests, rows, strict=True)
+            if self._is_here(request)
         ]
 
-    @staticmethod
-    def _is_over(happening: Token | Dropped) -> bool:
-        return isinstance(happening, Dropped) or happening.finish is not None
+    def _is_here(self, request: Request) -> bool:
+        """Not cancelled, and not another one of the same name."""
+        return self._requests.get(request.request_id) is request

@@ -9,14 +9,20 @@ from typing import Final
 
 import torch
 
-from distserve_worker.engine.decode_engine import DecodeEngine
-from distserve_worker.engine.decode_scheduler import DecodeScheduler
+from distserve_worker.engine.blueprint import BLOCK_TOKENS
 from distserve_worker.engine.dtypes import DTYPES
-from distserve_worker.engine.interface import Engine
+from distserve_worker.engine.execution.executor import OneRank
+from distserve_worker.engine.execution.rank import Rank
+from distserve_worker.engine.interface import Engine, KvShard
 from distserve_worker.engine.kv_memory import KvMemory
 from distserve_worker.engine.models.interface import Attention
-from distserve_worker.engine.prefill_engine import PrefillEngine
-from distserve_worker.engine.prefill_scheduler import PrefillScheduler
+from distserve_worker.engine.parallel import WHOLE, Shard
+from distserve_worker.engine.scheduling.blocks import BlockManager
+from distserve_worker.engine.scheduling.decode import DecodeScheduler
+from distserve_worker.engine.scheduling.interface import Scheduler
+from distserve_worker.engine.scheduling.prefill import PrefillScheduler
+from distserve_worker.engine.scheduling.rules import BatchRules, PromptRules
+from distserve_worker.engine.torch_engine import TorchEngine
 from distserve_worker.measuring.batches import MOST_REQUESTS, MOST_TOKENS
 from distserve_worker.measuring.messages import Phase
 
@@ -47,10 +53,17 @@ class NoModel:
 def empty_twin(engine: Engine, phase: Phase, vocabulary: int, device: torch.device) -> Engine:
     """An engine that admits and schedules as `engine` does. Its KV cache has as many blocks, of one element a head."""
     layout = replace(engine.description.layout, layers=1, head_dim=1)
-    description = replace(engine.description, layout=layout)
-    blocks = description.max_request_tokens // layout.block_tokens
+    kv_shard = KvShard(0, 1, 0, layout.kv_heads)
+    description = replace(engine.description, layout=layout, shards=(kv_shard,))
+    blocks = description.max_request_tokens // BLOCK_TOKENS
     memory = KvMemory(layout, blocks, DTYPES[layout.dtype], device)
-    model = NoModel(vocabulary, device)
+    heads = range(layout.kv_heads)
+    rank = Rank(Shard(WHOLE, 0, 0, range(1), heads, heads), NoModel(vocabulary, device), memory)
+    scheduler = _scheduler(phase, BlockManager(blocks, BLOCK_TOKENS))
+    return TorchEngine(description, vocabulary, scheduler, OneRank(rank), memory.region(kv_shard))
+
+
+def _scheduler(phase: Phase, blocks: BlockManager) -> Scheduler:
     if phase == "prefill":
-        return PrefillEngine(description, vocabulary, model, memory, PrefillScheduler(MOST_TOKENS, MOST_REQUESTS))
-    return DecodeEngine(description, vocabulary, model, memory, DecodeScheduler(MOST_REQUESTS, MOST_REQUESTS))
+        return PrefillScheduler(blocks, PromptRules(MOST_TOKENS), MOST_REQUESTS)
+    return DecodeScheduler(blocks, BatchRules(MOST_REQUESTS), MOST_REQUESTS)

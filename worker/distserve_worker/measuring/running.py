@@ -11,7 +11,8 @@ from typing import Final
 import torch
 
 from distserve_proto.contract import ExitReason
-from distserve_worker.engine.building import EngineConfig, ModelDoesNotFit, build_engine
+from distserve_worker.engine.blueprint import EngineConfig, ModelDoesNotFit
+from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.interface import Description, Engine
 from distserve_worker.exiting import WorkerFailure
 from distserve_worker.measuring.arguments import DEVICES, MeasuringConfig

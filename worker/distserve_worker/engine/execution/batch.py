@@ -1,4 +1,4 @@
-"""What one step computes, as plain data: it is pickled to the ranks in other processes."""
+"""What one step computes, as plain data: it travels to the ranks in other processes."""
 
 from dataclasses import dataclass
 
@@ -17,15 +17,26 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """Blocks of a running request from place `first` of its table on; what a rank knew of its `seat` ends there."""
+
+    seat: int
+    first: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """One new token for each of several requests, whose logits are all wanted.
 
-    `positions` rise. A lane's tables are sent when they change; `version` says which of them count.
+    Every rank keeps the block table of each request under its seat in the lane; `written` says what is new in them
+    since the lane's last batch. `seats`, `tokens` and `positions` have one entry a request, in rising order of
+    positions.
     """
 
     lane: int
-    version: int
-    tables: tuple[tuple[int, ...], ...] | None  # None: those of the same lane and version that were sent before
+    seats: tuple[int, ...]
+    written: tuple[Written, ...]
     tokens: tuple[int, ...]
     positions: tuple[int, ...]
 
@@ -36,10 +47,19 @@ class Batch:
 
     prompts: tuple[Prompt, ...] = ()
     running: Running | None = None
-    cleared: tuple[int, ...] = ()  # blocks to zero before: they are written for the first time
+    cleared: tuple[int, ...] = ()  # blocks to zero before: their ends hold what somebody else has left
 
     @property
     def new_tokens(self) -> int:
         """Rows of the hidden states that travel between stages."""
-        running = len(self.running.tokens) if self.running is not None else 0
-        return sum(len(prompt.tokens) for prompt in self.prompts) + running
+        return sum(len(prompt.tokens) for prompt in self.prompts) + (len(self.running.tokens) if self.running else 0)
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of the hidden states whose logits are wanted."""
+        rows, end = [], 0
+        for prompt in self.prompts:
+            end += len(prompt.tokens)
+            if prompt.samples:
+                rows.append(end - 1)
+        return [*rows, *range(end, self.new_tokens)]

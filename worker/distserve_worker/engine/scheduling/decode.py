@@ -1,5 +1,6 @@
 """Decode: continuous batching of requests whose KV is imported (paper, section 4.3), to memory or to a bound."""
 
+from distserve_worker.engine.interface import Refused
 from distserve_worker.engine.request import Request, Stage
 from distserve_worker.engine.scheduling.blocks import BlockManager
 from distserve_worker.engine.scheduling.flights import Flights
@@ -42,6 +43,8 @@ class DecodeScheduler:
 
     def add(self, request: Request) -> None:
         """See `Scheduler.add`."""
+        if not request.position:
+            raise Refused("a decode leg needs the token that prefill sampled")
         assert self.blocks.blocks_for(request.limit - 1) <= self.blocks.total, f"{request.request_id} never fits"
         self._waiting.add(request)
 

@@ -1,0 +1,130 @@
+"""What the ranks of an instance say to each other while they compute, through torch.distributed."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+
+from distserve_worker.engine.models.interface import Alone, Collective
+from distserve_worker.engine.parallel import Grid
+
+_MEETING: Final = timedelta(seconds=120)
+_EXCHANGE: Final = timedelta(minutes=30)  # a dead rank is found by its process; a long prefill is no reason to end
+_HERE: Final = "127.0.0.1"
+_TAGS: Final = 1 << 16
+
+
+class PeerLost(RuntimeError):  # noqa: N818 - named after what happened
+    """An exchange broke off: another rank has gone."""
+
+
+@contextmanager
+def _exchange() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # that is all that torch.distributed says
+        raise PeerLost(str(error)) from error
+
+
+class StageCollective:
+    """`models.interface.Collective` of the ranks of one stage; usable once they have met."""
+
+    def __init__(self) -> None:
+        self.group: dist.ProcessGroup | None = None
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Collective.sum`."""
+        with _exchange():
+            dist.all_reduce(x, group=self.group)
+        return x
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Collective.gather`."""
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size(self.group))]
+        with _exchange():
+            dist.all_gather(parts, x.contiguous(), group=self.group)
+        return torch.cat(parts, dim=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """Hidden states on their way to this rank."""
+
+    _work: dist.Work
+    _hidden: torch.Tensor
+
+    def wait(self) -> torch.Tensor:
+        """[new tokens, hidden], once they are here."""
+        with _exchange():
+            self._work.wait()
+        return self._hidden
+
+
+class StagePipe:
+    """Hidden states from a rank to the one with the same tensor rank of the next stage, in order."""
+
+    def __init__(self, grid: Grid, rank: int) -> None:
+        self._before, self._after = rank + grid.tp, rank - grid.tp  # counted from the last stage
+        self._depth = grid.pp
+        self._sent: deque[tuple[dist.Work, torch.Tensor]] = deque()
+        self._received_count, self._sent_count = 0, 0
+
+    def expect(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Incoming:
+        """Make room for the next hidden states, so that they can travel while this rank computes."""
+        hidden = torch.empty(shape, dtype=dtype, device=device)
+        with _exchange():
+            work = dist.irecv(hidden, src=self._before, tag=self._received_count % _TAGS)
+        assert work is not None, "this rank belongs to the group"
+        self._received_count += 1
+        return Incoming(work, hidden)
+
+    def send(self, hidden: torch.Tensor) -> None:
+        """To the next stage; no more than `depth` are on the way."""
+        hidden = hidden.contiguous()
+        with _exchange():
+            while len(self._sent) >= self._depth:
+                self._sent.popleft()[0].wait()
+            work = dist.isend(hidden, dst=self._after, tag=self._sent_count % _TAGS)
+        assert work is not None, "this rank belongs to the group"
+        self._sent_count += 1
+        self._sent.append((work, hidden))  # the memory must stay until it is sent
+
+
+class Meeting:
+    """Brings the ranks of an instance on one machine together; one of them hosts it, all of them join."""
+
+    def __init__(self, grid: Grid, rank: int) -> None:
+        self._grid = grid
+        self._rank = rank
+        self._store: TCPStore | None = None
+        self._stage = StageCollective()
+        self.pipe = StagePipe(grid, rank)
+
+    @property
+    def collective(self) -> Collective:
+        """Of this rank's stage; usable once they have met."""
+        return self._stage if self._grid.tp > 1 else Alone()
+
+    def host(self) -> int:
+        """Open the place where they meet; its port."""
+        self._store = TCPStore(_HERE, 0, is_master=True, wait_for_workers=False, timeout=_MEETING)
+        return self._store.port
+
+    def join(self, port: int) -> None:
+        """Wait for all the others. Raises `RuntimeError` when they do not come."""
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name need not mean an address here
+        store = self._store or TCPStore(_HERE, port, is_master=False, timeout=_MEETING)
+        grid = self._grid
+        dist.init_process_group("gloo", store=store, rank=self._rank, world_size=grid.ranks, timeout=_EXCHANGE)
+        for first in range(0, grid.ranks, grid.tp):
+            members = list(range(first, first + grid.tp))
+            group = dist.new_group(members, timeout=_EXCHANGE)
+            if isinstance(group, dist.ProcessGroup):  # others get a number
+                self._stage.group = group

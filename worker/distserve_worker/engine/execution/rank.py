@@ -1,0 +1,55 @@
+"""One rank of an instance: its part of the weights, its KV memory, and what it computes in a step."""
+
+import torch
+
+from distserve_worker.engine.execution.attention import StepAttention
+from distserve_worker.engine.execution.batch import Batch
+from distserve_worker.engine.execution.tables import LaneTables
+from distserve_worker.engine.kv_memory import KvMemory
+from distserve_worker.engine.models.interface import CausalModel
+from distserve_worker.engine.parallel import Shard
+
+
+class Rank:
+    """Computes batches in the order in which the driver sends them."""
+
+    def __init__(self, shard: Shard, model: CausalModel, memory: KvMemory) -> None:
+        self.shard = shard
+        self.memory = memory
+        self.dtype = memory.blocks.dtype  # of hidden states as of the KV
+        self._model = model
+        self._lanes: dict[int, LaneTables] = {}
+
+    @torch.inference_mode()
+    def run(self, batch: Batch, incoming: torch.Tensor | None = None) -> torch.Tensor:
+        """This stage's share of a batch.
+
+        `incoming`: hidden states [new tokens, hidden] from the stage before; None on the first. Returns hidden states
+        for the next stage, on the last one the logits [rows, vocab] in FP32, rows as in `Batch`.
+        """
+        self.memory.clear(batch.cleared)
+        attention = StepAttention(self.memory, batch, self._tables_of(batch))
+        if incoming is None:
+            tokens = torch.tensor(_tokens(batch), device=self.memory.device)
+            incoming = self._model.embed(tokens, attention.positions)
+        hidden = self._model.run(incoming, attention.positions, attention)
+        if not self.shard.is_last:
+            return hidden
+        rows = batch.rows
+        if not rows:  # pieces of prompts only: no rank of the stage has anything to say
+            return torch.empty((0, 0))
+        return self._model.logits(hidden[torch.tensor(rows, device=hidden.device)])
+
+    def _tables_of(self, batch: Batch) -> torch.Tensor | None:
+        running = batch.running
+        if running is None:
+            return None
+        lane = self._lanes.get(running.lane)
+        if lane is None:
+            lane = self._lanes[running.lane] = LaneTables(self.memory.device)
+        return lane.take(running)
+
+
+def _tokens(batch: Batch) -> list[int]:
+    tokens = [token for prompt in batch.prompts for token in prompt.tokens]
+    return [*tokens, *batch.running.tokens] if batch.running is not None else tokens

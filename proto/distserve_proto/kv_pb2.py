@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64istserve_proto/kv.proto\x12\x0c\x64istserve.v1\"c\n\x08KvLayout\x12\x0e\n\x06layers\x18\x01 \x01(\r\x12\x10\n\x08kv_heads\x18\x02 \x01(\r\x12\x10\n\x08head_dim\x18\x03 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\"Q\n\x07KvShard\x12\x13\n\x0b\x66irst_layer\x18\x01 \x01(\r\x12\x0e\n\x06layers\x18\x02 \x01(\r\x12\x12\n\nfirst_head\x18\x03 \x01(\r\x12\r\n\x05heads\x18\x04 \x01(\r\"-\n\x08\x42lockRef\x12\r\n\x05index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"\x82\x02\n\x08KvHandle\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12&\n\x06layout\x18\x04 \x01(\x0b\x32\x16.distserve.v1.KvLayout\x12&\n\x06\x62locks\x18\x05 \x03(\x0b\x32\x16.distserve.v1.BlockRef\x12\x0e\n\x06tokens\x18\x06 \x01(\r\x12\x1a\n\x12lease_milliseconds\x18\x07 \x01(\r\x12\x19\n\x11\x63ompatibility_key\x18\x08 \x01(\t\x12%\n\x06shards\x18\t \x03(\x0b\x32\x15.distserve.v1.KvShard\"%\n\x0e\x43onnectRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\">\n\x0f\x43onnectResponse\x12+\n\x05ranks\x18\x01 \x03(\x0b\x32\x1c.distserve.v1.RankTransports\"=\n\x0eRankTransports\x12+\n\ntransports\x18\x01 \x03(\x0b\x32\x17.distserve.v1.Transport\"(\n\tTransport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05probe\x18\x02 \x01(\x0c\"~\n\x0bPullRequest\x12&\n\x06handle\x18\x01 \x01(\x0b\x32\x16.distserve.v1.KvHandle\x12\x12\n\ntransports\x18\x02 \x03(\t\x12\x0e\n\x06reader\x18\x03 \x01(\t\x12#\n\x06pieces\x18\x04 \x03(\x0b\x32\x13.distserve.v1.Piece\"M\n\x05Piece\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12#\n\x04part\x18\x02 \x01(\x0b\x32\x15.distserve.v1.KvShard\x12\x11\n\ttransport\x18\x03 \x01(\t\"y\n\x0cPullResponse\x12\x11\n\ttransport\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12%\n\x07sources\x18\x05 \x03(\x0b\x32\x14.distserve.v1.Source\"9\n\x06Source\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"7\n\x0cRenewRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"+\n\rRenewResponse\x12\x1a\n\x12lease_milliseconds\x18\x01 \x01(\r\"9\n\x0eReleaseRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x11\n\x0fReleaseResponse2\x95\x02\n\x02Kv\x12\x46\n\x07\x43onnect\x12\x1c.distserve.v1.ConnectRequest\x1a\x1d.distserve.v1.ConnectResponse\x12=\n\x04Pull\x12\x19.distserve.v1.PullRequest\x1a\x1a.distserve.v1.PullResponse\x12@\n\x05Renew\x12\x1a.distserve.v1.RenewRequest\x1a\x1b.distserve.v1.RenewResponse\x12\x46\n\x07Release\x12\x1c.distserve.v1.ReleaseRequest\x1a\x1d.distserve.v1.ReleaseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64istserve_proto/kv.proto\x12\x0c\x64istserve.v1\"c\n\x08KvLayout\x12\x0e\n\x06layers\x18\x01 \x01(\r\x12\x10\n\x08kv_heads\x18\x02 \x01(\r\x12\x10\n\x08head_dim\x18\x03 \x01(\r\x12\x14\n\x0c\x62lock_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\"Q\n\x07KvShard\x12\x13\n\x0b\x66irst_layer\x18\x01 \x01(\r\x12\x0e\n\x06layers\x18\x02 \x01(\r\x12\x12\n\nfirst_head\x18\x03 \x01(\r\x12\r\n\x05heads\x18\x04 \x01(\r\"-\n\x08\x42lockRef\x12\r\n\x05index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"\x82\x02\n\x08KvHandle\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12&\n\x06layout\x18\x04 \x01(\x0b\x32\x16.distserve.v1.KvLayout\x12&\n\x06\x62locks\x18\x05 \x03(\x0b\x32\x16.distserve.v1.BlockRef\x12\x0e\n\x06tokens\x18\x06 \x01(\r\x12\x1a\n\x12lease_milliseconds\x18\x07 \x01(\r\x12\x19\n\x11\x63ompatibility_key\x18\x08 \x01(\t\x12%\n\x06shards\x18\t \x03(\x0b\x32\x15.distserve.v1.KvShard\"%\n\x0e\x43onnectRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\">\n\x0f\x43onnectResponse\x12+\n\x05ranks\x18\x01 \x03(\x0b\x32\x1c.distserve.v1.RankTransports\"=\n\x0eRankTransports\x12+\n\ntransports\x18\x01 \x03(\x0b\x32\x17.distserve.v1.Transport\"(\n\tTransport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05probe\x18\x02 \x01(\x0c\"p\n\x0bPullRequest\x12&\n\x06handle\x18\x01 \x01(\x0b\x32\x16.distserve.v1.KvHandle\x12\x0e\n\x06reader\x18\x03 \x01(\t\x12#\n\x06pieces\x18\x04 \x03(\x0b\x32\x13.distserve.v1.PieceJ\x04\x08\x02\x10\x03\"b\n\x05Piece\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12#\n\x04part\x18\x02 \x01(\x0b\x32\x15.distserve.v1.KvShard\x12\x11\n\ttransport\x18\x03 \x01(\t\x12\x13\n\x0breader_rank\x18\x04 \x01(\r\";\n\x0cPullResponse\x12%\n\x07sources\x18\x05 \x03(\x0b\x32\x14.distserve.v1.SourceJ\x04\x08\x01\x10\x05\"K\n\x06Source\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x10\n\x08location\x18\x04 \x01(\x0c\"7\n\x0cRenewRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"+\n\rRenewResponse\x12\x1a\n\x12lease_milliseconds\x18\x01 \x01(\r\"9\n\x0eReleaseRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x11\n\x0fReleaseResponse2\x95\x02\n\x02Kv\x12\x46\n\x07\x43onnect\x12\x1c.distserve.v1.ConnectRequest\x1a\x1d.distserve.v1.ConnectResponse\x12=\n\x04Pull\x12\x19.distserve.v1.PullRequest\x1a\x1a.distserve.v1.PullResponse\x12@\n\x05Renew\x12\x1a.distserve.v1.RenewRequest\x1a\x1b.distserve.v1.RenewResponse\x12\x46\n\x07Release\x12\x1c.distserve.v1.ReleaseRequest\x1a\x1d.distserve.v1.ReleaseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,21 +48,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRANSPORT']._serialized_start=700
   _globals['_TRANSPORT']._serialized_end=740
   _globals['_PULLREQUEST']._serialized_start=742
-  _globals['_PULLREQUEST']._serialized_end=868
-  _globals['_PIECE']._serialized_start=870
-  _globals['_PIECE']._serialized_end=947
-  _globals['_PULLRESPONSE']._serialized_start=949
-  _globals['_PULLRESPONSE']._serialized_end=1070
-  _globals['_SOURCE']._serialized_start=1072
-  _globals['_SOURCE']._serialized_end=1129
-  _globals['_RENEWREQUEST']._serialized_start=1131
-  _globals['_RENEWREQUEST']._serialized_end=1186
-  _globals['_RENEWRESPONSE']._serialized_start=1188
-  _globals['_RENEWRESPONSE']._serialized_end=1231
-  _globals['_RELEASEREQUEST']._serialized_start=1233
-  _globals['_RELEASEREQUEST']._serialized_end=1290
-  _globals['_RELEASERESPONSE']._serialized_start=1292
-  _globals['_RELEASERESPONSE']._serialized_end=1309
-  _globals['_KV']._serialized_start=1312
-  _globals['_KV']._serialized_end=1589
+  _globals['_PULLREQUEST']._serialized_end=854
+  _globals['_PIECE']._serialized_start=856
+  _globals['_PIECE']._serialized_end=954
+  _globals['_PULLRESPONSE']._serialized_start=956
+  _globals['_PULLRESPONSE']._serialized_end=1015
+  _globals['_SOURCE']._serialized_start=1017
+  _globals['_SOURCE']._serialized_end=1092
+  _globals['_RENEWREQUEST']._serialized_start=1094
+  _globals['_RENEWREQUEST']._serialized_end=1149
+  _globals['_RENEWRESPONSE']._serialized_start=1151
+  _globals['_RENEWRESPONSE']._serialized_end=1194
+  _globals['_RELEASEREQUEST']._serialized_start=1196
+  _globals['_RELEASEREQUEST']._serialized_end=1253
+  _globals['_RELEASERESPONSE']._serialized_start=1255
+  _globals['_RELEASERESPONSE']._serialized_end=1272
+  _globals['_KV']._serialized_start=1275
+  _globals['_KV']._serialized_end=1552
 # @@protoc_insertion_point(module_scope)

@@ -258,7 +258,6 @@ class PullRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLE_FIELD_NUMBER: _builtins.int
-    TRANSPORTS_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     reader: _builtins.str
@@ -266,22 +265,17 @@ class PullRequest(_message.Message):
     @_builtins.property
     def handle(self) -> Global___KvHandle: ...
     @_builtins.property
-    def transports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """that the reader can use, best first: nccl, cuda_ipc, shm, tcp"""
-
-    @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]: ...
     def __init__(
         self,
         *,
         handle: Global___KvHandle | None = ...,
-        transports: _abc.Iterable[_builtins.str] | None = ...,
         reader: _builtins.str = ...,
         pieces: _abc.Iterable[Global___Piece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "pieces", b"pieces", "reader", b"reader", "transports", b"transports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "pieces", b"pieces", "reader", b"reader"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -296,10 +290,12 @@ class Piece(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     TRANSPORT_FIELD_NUMBER: _builtins.int
+    READER_RANK_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """index in `KvHandle.shards`"""
     transport: _builtins.str
     """that the reader has tried"""
+    reader_rank: _builtins.int
     @_builtins.property
     def part(self) -> Global___KvShard: ...
     def __init__(
@@ -308,10 +304,11 @@ class Piece(_message.Message):
         rank: _builtins.int = ...,
         part: Global___KvShard | None = ...,
         transport: _builtins.str = ...,
+        reader_rank: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "rank", b"rank", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "rank", b"rank", "reader_rank", b"reader_rank", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -321,17 +318,7 @@ Global___Piece: _TypeAlias = Piece  # noqa: Y015
 class PullResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TRANSPORT_FIELD_NUMBER: _builtins.int
-    ENDPOINT_FIELD_NUMBER: _builtins.int
-    TICKET_FIELD_NUMBER: _builtins.int
-    BYTES_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
-    transport: _builtins.str
-    endpoint: _builtins.str
-    """for tcp: host:port of the data listener"""
-    ticket: _builtins.bytes
-    """shown once on the data connection"""
-    bytes: _builtins.int
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___Source]:
         """one for each piece, in order"""
@@ -339,15 +326,11 @@ class PullResponse(_message.Message):
     def __init__(
         self,
         *,
-        transport: _builtins.str = ...,
-        endpoint: _builtins.str = ...,
-        ticket: _builtins.bytes = ...,
-        bytes: _builtins.int = ...,
         sources: _abc.Iterable[Global___Source] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "endpoint", b"endpoint", "sources", b"sources", "ticket", b"ticket", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -360,21 +343,25 @@ class Source(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
-    """for tcp: host:port of the data listener"""
+    """where the reader shows the ticket: host:port, or the transport's own kind of address"""
     ticket: _builtins.bytes
-    """shown once on the data connection"""
+    """shown once"""
     bytes: _builtins.int
+    location: _builtins.bytes
+    """the transport's own: where the blocks are, for a reader that reaches them by itself"""
     def __init__(
         self,
         *,
         endpoint: _builtins.str = ...,
         ticket: _builtins.bytes = ...,
         bytes: _builtins.int = ...,
+        location: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "endpoint", b"endpoint", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "endpoint", b"endpoint", "location", b"location", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class KvStub:
     """Served by every prefill worker. Errors: NOT_FOUND (no such request, or its lease expired),
-    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
+    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout; pieces that the ranks
+    do not have, or that one reader takes twice),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 
@@ -61,7 +62,8 @@ class KvStub:
 
 class KvServicer:
     """Served by every prefill worker. Errors: NOT_FOUND (no such request, or its lease expired),
-    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
+    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout; pieces that the ranks
+    do not have, or that one reader takes twice),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 
@@ -126,7 +128,8 @@ def add_KvServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Kv:
     """Served by every prefill worker. Errors: NOT_FOUND (no such request, or its lease expired),
-    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
+    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout; pieces that the ranks
+    do not have, or that one reader takes twice),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 

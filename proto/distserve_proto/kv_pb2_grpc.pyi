@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class KvStub:
     """Served by every prefill worker. Errors: NOT_FOUND (no such request, or its lease expired),
-    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
+    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout; pieces that the ranks
+    do not have, or that one reader takes twice),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 
@@ -48,7 +49,8 @@ class KvStub:
 @_typing.type_check_only
 class KvAsyncStub(KvStub):
     """Served by every prefill worker. Errors: NOT_FOUND (no such request, or its lease expired),
-    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
+    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout; pieces that the ranks
+    do not have, or that one reader takes twice),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 
@@ -64,7 +66,8 @@ class KvAsyncStub(KvStub):
 
 class KvServicer(metaclass=_abc_1.ABCMeta):
     """Served by every prefill worker. Errors: NOT_FOUND (no such request, or its lease expired),
-    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout),
+    FAILED_PRECONDITION (handle of an earlier boot, of freed and reused blocks, or of another layout; pieces that the ranks
+    do not have, or that one reader takes twice),
     RESOURCE_EXHAUSTED (too many pulls at once; retry).
     """
 

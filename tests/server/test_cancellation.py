@@ -62,10 +62,10 @@ async def test_while_a_reader_holds_a_ticket(prefill: WorkerProcess, gateway: Ga
     """B5: the offer is withdrawn, the ticket is worth nothing."""
     stream = gateway.attach(prefill.grpc)
     leg = await parked(stream)
-    offer = await gateway.pull(leg.handle)
+    (source,) = (await gateway.pull(leg.handle)).sources
     await leave(stream, leg)
     prefill.wait_until_empty()
-    assert offer.endpoint == prefill.listening["data"]
+    assert source.endpoint == prefill.listening["data"]
 
 
 @LEAVING
@@ -75,10 +75,10 @@ async def test_while_a_reader_stands_still_in_the_middle_of_a_pull(
     """B5: the transfer is cut, then its blocks are freed."""
     stream = gateway.attach(prefill.grpc)
     leg = await parked(stream)
-    offer = await gateway.pull(leg.handle)
-    address = parse_address(offer.endpoint)
+    (source,) = (await gateway.pull(leg.handle)).sources
+    address = parse_address(source.endpoint)
     with socket.create_connection((address.host, address.port), timeout=60) as reader:
-        reader.sendall(pack_hello(offer.ticket))
+        reader.sendall(pack_hello(source.ticket))
         assert reader.recv(HEADER_BYTES)
         await leave(stream, leg)
         prefill.wait_until_empty()
@@ -126,7 +126,7 @@ async def test_during_the_pull_on_the_reading_side(
     await decodes.cancel(rest)
     decode.wait_until_empty()
     assert not rest.over
-    assert len({offer.ticket for offer in offers}) == len(offers)
+    assert len({offer.sources[0].ticket for offer in offers}) == len(offers)
     await prefills.cancel(first)
 
 

@@ -41,12 +41,12 @@ async def test_a_handle_describes_the_parked_kv(
     assert handle.incarnation == description.incarnation == prefill.listening["incarnation"]
     assert handle.compatibility_key == description.compatibility_key
     assert handle.layout == description.layout
+    assert list(handle.shards) == [kv_pb2.KvShard(layers=3, heads=12)]
     assert handle.address == prefill.grpc
     assert handle.tokens == len(PROMPT)
     assert len(handle.blocks) == 7
-    offer = await gateway.pull(handle)
-    assert offer.bytes == 7 * 3 * 2 * 12 * 16 * 64 * 4
-    assert offer.transport == "tcp"
+    (source,) = (await gateway.pull(handle)).sources
+    assert source.bytes == 7 * 3 * 2 * 12 * 16 * 64 * 4
 
 
 def older_incarnation(handle: kv_pb2.KvHandle) -> None:
@@ -73,6 +73,10 @@ def other_layout(handle: kv_pb2.KvHandle) -> None:
     handle.layout.kv_heads = 6
 
 
+def other_shards(handle: kv_pb2.KvHandle) -> None:
+    handle.shards[0].first_head = 1
+
+
 def fewer_tokens(handle: kv_pb2.KvHandle) -> None:
     handle.tokens -= 1
 
@@ -86,6 +90,7 @@ def fewer_tokens(handle: kv_pb2.KvHandle) -> None:
         (fewer_blocks, "blocks"),
         (other_weights, "compatibility_key"),
         (other_layout, "layout"),
+        (other_shards, "shards"),
         (fewer_tokens, "tokens"),
     ],
 )
@@ -100,7 +105,7 @@ async def test_a_handle_that_differs_in_anything_is_refused_by_field(
     code, text = await refused(gateway, forged)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert f"handle.{field}" in text
-    assert (await gateway.pull(leg.handle)).bytes
+    assert (await gateway.pull(leg.handle)).sources
 
 
 async def test_the_blocks_of_another_request_cannot_be_had(gateway: Gateway, stream: GatewayStream) -> None:
@@ -143,24 +148,66 @@ async def test_a_request_id_that_is_used_again_does_not_revive_an_old_handle(
     assert (await refused(gateway, first.handle))[0] is grpc.StatusCode.NOT_FOUND
     old = kv_pb2.ReleaseRequest(incarnation=first.handle.incarnation, request_id=first.handle.request_id)
     await gateway.kv(prefill.grpc).Release(old)
-    assert (await gateway.pull(second.handle)).bytes
+    assert (await gateway.pull(second.handle)).sources
 
 
-async def test_without_a_common_transport_there_is_no_pull(gateway: Gateway, stream: GatewayStream) -> None:
-    code, text = await refused(gateway, (await parked(stream)).handle, transports=["nccl", "shm"])
+def part(first_layer: int, layers: int, first_head: int, heads: int) -> kv_pb2.KvShard:
+    return kv_pb2.KvShard(first_layer=first_layer, layers=layers, first_head=first_head, heads=heads)
+
+
+def piece(of: kv_pb2.KvShard, rank: int = 0, transport: str = "tcp", reader_rank: int = 0) -> kv_pb2.Piece:
+    return kv_pb2.Piece(rank=rank, part=of, transport=transport, reader_rank=reader_rank)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "field"),
+    [
+        ([], "pieces"),
+        ([piece(part(0, 3, 0, 12), rank=1)], "pieces[0].rank"),
+        ([piece(part(0, 3, 0, 12), transport="telepathy")], "pieces[0].transport"),
+        ([piece(part(0, 4, 0, 12))], "pieces[0].part"),
+        ([piece(part(0, 3, 12, 1))], "pieces[0].part"),
+        ([piece(part(0, 0, 0, 12))], "pieces[0].part"),
+        ([piece(part(0, 3, 2**32 - 1, 2))], "pieces[0].part"),
+        ([piece(part(0, 3, 0, 6)), piece(part(2, 1, 5, 2))], "pieces[1].part"),
+    ],
+    ids=["none", "no such rank", "no such way", "more layers", "other heads", "nothing", "wrapped", "twice"],
+)
+async def test_pieces_that_cannot_be_had_are_refused_by_field(
+    gateway: Gateway, stream: GatewayStream, pieces: list[kv_pb2.Piece], field: str
+) -> None:
+    """B14: never wrong bytes."""
+    code, text = await refused(gateway, (await parked(stream)).handle, pieces=pieces)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "nccl" in text
+    assert field in text
 
 
-async def test_the_readers_first_choice_that_exists_is_taken(gateway: Gateway, stream: GatewayStream) -> None:
-    offer = await gateway.pull((await parked(stream)).handle, transports=["nccl", "tcp"])
-    assert offer.transport == "tcp"
+async def test_parts_of_a_kv_are_offered_one_by_one(gateway: Gateway, stream: GatewayStream) -> None:
+    """B14: two ranks of a reader may want the same head."""
+    handle = (await parked(stream)).handle
+    parts = [part(0, 3, 0, 6), part(0, 2, 6, 6), part(2, 1, 6, 6)]
+    pieces = [piece(one, reader_rank=rank) for rank in range(2) for one in parts]
+    sources = (await gateway.pull(handle, pieces)).sources
+    assert [source.bytes // (7 * 2 * 16 * 64 * 4) for source in sources] == [18, 12, 6] * 2
+    assert len({source.ticket for source in sources}) == len(sources)
+
+
+async def test_a_worker_tells_how_its_ranks_are_reached(
+    prefill: WorkerProcess, gateway: Gateway, stream: GatewayStream
+) -> None:
+    """B8: of this boot only."""
+    handle = (await parked(stream)).handle
+    (rank,) = (await gateway.kv(prefill.grpc).Connect(kv_pb2.ConnectRequest(incarnation=handle.incarnation))).ranks
+    assert rank.transports[-1] == kv_pb2.Transport(name="tcp", probe=prefill.listening["data"].encode())
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await gateway.kv(prefill.grpc).Connect(kv_pb2.ConnectRequest(incarnation="old"))
+    assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_the_number_of_readers_is_bounded(gateway: Gateway, stream: GatewayStream) -> None:
     handle = (await parked(stream)).handle
     offers = [await gateway.pull(handle) for _ in range(16)]
-    assert len({offer.ticket for offer in offers}) == 16
+    assert len({offer.sources[0].ticket for offer in offers}) == 16
     assert (await refused(gateway, handle))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -181,7 +228,7 @@ async def test_a_handle_of_another_boot_releases_nothing(
     """B8."""
     handle = (await parked(stream)).handle
     await gateway.kv(prefill.grpc).Release(kv_pb2.ReleaseRequest(incarnation="old", request_id=handle.request_id))
-    assert (await gateway.pull(handle)).bytes
+    assert (await gateway.pull(handle)).sources
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await gateway.kv(prefill.grpc).Renew(kv_pb2.RenewRequest(incarnation="old", request_id=handle.request_id))
     assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION

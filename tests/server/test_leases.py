@@ -8,13 +8,14 @@ from pathlib import Path
 import grpc
 import pytest
 from distserve_testing.gateways import Gateway, GatewayStream, Leg
+from distserve_testing.regions import random_region
 from distserve_testing.workers import WorkerProcess
 
 from distserve_proto import kv_pb2
-from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.server.kv_wire import layout_of, source_of
 from distserve_worker.server.leases import Leases
-from distserve_worker.server.wire import layout_of
-from distserve_worker.transfer.interface import Fault, Source, TransferError
+from distserve_worker.transfer.interface import Fault, TransferError
+from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.tcp.pulling import TcpPulling
 
 PROMPT = list(range(3, 103))
@@ -141,10 +142,10 @@ async def test_a_kv_that_expires_while_a_reader_holds_its_ticket_stays_until_the
         offer = await _offered(gateway, leg, asked)
     prefill.wait_for(kv_leases_expired_total=before + 1)
     assert prefill.metrics()["kv_blocks_held"] == 7
-    source = Source(offer.endpoint, offer.ticket)
+    source = source_of(offer.sources[0])
     memory = _memory(leg.handle)
     await asyncio.to_thread(TcpPulling().begin(source, memory, float("inf")).run)
-    assert any(memory.buffers[0])
+    assert memory.region.memory[0].any()
     prefill.wait_until_empty()
     with pytest.raises(TransferError) as error:
         await asyncio.to_thread(TcpPulling().begin(source, memory, float("inf")).run)
@@ -180,7 +181,7 @@ async def _sent_on(prefills: GatewayStream, decodes: GatewayStream) -> Leg:
     return rests[0]
 
 
-def _memory(handle: kv_pb2.KvHandle) -> KvBlocks:
-    layout = layout_of(handle.layout)
-    block_bytes = layout.layers * 2 * layout.kv_heads * layout.block_tokens * layout.head_dim * 4
-    return KvBlocks(layout, tuple(memoryview(bytearray(block_bytes)) for _ in handle.blocks))
+def _memory(handle: kv_pb2.KvHandle) -> Selection:
+    region = random_region(layout_of(handle.layout), len(handle.blocks))
+    region.memory.zero_()
+    return Selection(region, tuple(range(region.blocks)), region.shard)

@@ -55,6 +55,9 @@ async def test_prefill_refuses_what_makes_no_sense(
         ([], {}, "output"),
         ([9], {"compatibility_key": "other"}, "kv.compatibility_key"),
         ([9], {"layout": kv_pb2.KvLayout(layers=1)}, "kv.layout"),
+        ([9], {"shards": []}, "kv.shards"),
+        ([9], {"shards": [kv_pb2.KvShard(layers=3, heads=11)]}, "kv.shards"),
+        ([9], {"shards": [kv_pb2.KvShard(layers=3, heads=12)] * 1025}, "kv.shards"),
         ([9], {"tokens": 39}, "kv.tokens"),
         ([9, 10], {}, "kv.tokens"),
         ([9], {"blocks": [kv_pb2.BlockRef(index=1)]}, "kv.blocks"),
@@ -76,6 +79,7 @@ async def test_decode_refuses_a_handle_that_does_not_fit(
         "blocks": [kv_pb2.BlockRef(index=index) for index in range(3)],
         "tokens": len(PROMPT),
         "compatibility_key": description.compatibility_key,
+        "shards": [kv_pb2.KvShard(layers=3, heads=12)],
     }
     handle = None if changes is None else kv_pb2.KvHandle(**fields | changes)
     stream = gateway.attach(decode.grpc)
@@ -145,6 +149,6 @@ async def test_the_deadline_of_a_prefill_leg_does_not_end_its_parked_kv(
         clock = await decodes.submit([3], [4], kv=peer.handle(1), deadline_milliseconds=3000)
         await decodes.until_over(clock)
     assert clock.failure == "DEADLINE"
-    assert (await gateway.pull(leg.handle)).bytes
+    assert (await gateway.pull(leg.handle)).sources
     assert leg.failed is None
     await prefills.cancel(leg)

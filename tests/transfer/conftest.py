@@ -1,6 +1,5 @@
 """Real memory, a real listener on loopback and raw sockets for the transport tests."""
 
-import secrets
 import socket
 import threading
 import time
@@ -8,15 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from distserve_testing.regions import random_region
 
 from distserve_proto.addresses import parse_address
-from distserve_worker.engine.interface import KvBlocks, KvLayout
+from distserve_worker.engine.interface import KvLayout
 from distserve_worker.transfer.interface import Source, TransferError
 from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.tcp.serving import TcpServing
 
 LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
-BLOCK_BYTES = 2 * 2 * 2 * 16 * 16 * 4
 MAX_TRANSFERS = 2
 
 
@@ -38,14 +38,14 @@ class Ending:
 
 
 @pytest.fixture
-def make_memory() -> Callable[..., KvBlocks]:
-    """Blocks of real memory; random unless a filling byte is given."""
+def make_memory() -> Callable[..., Selection]:
+    """All blocks of a region of their own; random unless a filling byte is given."""
 
-    def make(blocks: int, filling: int | None = None, block_bytes: int = BLOCK_BYTES) -> KvBlocks:
-        def content() -> bytes:
-            return secrets.token_bytes(block_bytes) if filling is None else bytes([filling]) * block_bytes
-
-        return KvBlocks(LAYOUT, tuple(memoryview(bytearray(content())) for _ in range(blocks)))
+    def make(blocks: int, filling: int | None = None, layout: KvLayout = LAYOUT) -> Selection:
+        region = random_region(layout, blocks)
+        if filling is not None:
+            region.memory.fill_(filling)
+        return Selection(region, tuple(range(blocks)), region.shard)
 
     return make
 

@@ -5,14 +5,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
+import torch
+from distserve_testing.regions import content
 
 from distserve_proto.addresses import format_address, parse_address
-from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.engine.interface import KvLayout
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.tcp.framing import (
     HEADER_BYTES,
     HELLO_BYTES,
@@ -35,15 +39,17 @@ class Ending(Protocol):
     def wait(self) -> TransferError | None: ...
 
 
-MakeMemory = Callable[..., KvBlocks]
+BLOCK_BYTES = 2 * 2 * 2 * 16 * 16 * 4
+MakeMemory = Callable[..., Selection]
 Connect = Callable[[Source], socket.socket]
-BIG = 8 << 20  # more than the socket buffers hold, so that a sender really waits for its reader
+# Blocks of 8 MiB, more than the socket buffers hold, so that a sender really waits for its reader.
+BIG = KvLayout(layers=4, kv_heads=8, head_dim=2048, block_tokens=16, dtype="FP32")
 
 
 class Pull:
     """A pull that runs in its own thread."""
 
-    def __init__(self, source: Source, target: KvBlocks, deadline: float) -> None:
+    def __init__(self, source: Source, target: Selection, deadline: float) -> None:
         self.transfer = TcpPulling().begin(source, target, deadline)
         self.errors: list[TransferError] = []
         self.thread = threading.Thread(target=self._run)
@@ -61,7 +67,7 @@ class Pull:
         return self.errors[0].fault
 
 
-def pull(source: Source, target: KvBlocks, deadline: float) -> None:
+def pull(source: Source, target: Selection, deadline: float) -> None:
     TcpPulling().begin(source, target, deadline).run()
 
 
@@ -79,7 +85,7 @@ def test_the_target_holds_exactly_the_offered_blocks(
     offered, target = make_memory(blocks), make_memory(blocks, filling=0)
     pull(serving.offer(offered, deadline, ending), target, deadline)
     assert ending.wait() is None
-    assert target.buffers == offered.buffers
+    assert torch.equal(content(target), content(offered))
 
 
 def test_several_pulls_run_side_by_side(serving: TcpServing, make_memory: MakeMemory, deadline: float) -> None:
@@ -88,7 +94,7 @@ def test_several_pulls_run_side_by_side(serving: TcpServing, make_memory: MakeMe
     for running in pulls:
         running.thread.join(20)
         assert not running.errors
-    assert all(offered.buffers == target.buffers for offered, target in pairs)
+    assert all(torch.equal(content(offered), content(target)) for offered, target in pairs)
 
 
 def test_a_ticket_is_refused_the_second_time(
@@ -101,7 +107,7 @@ def test_a_ticket_is_refused_the_second_time(
     with pytest.raises(TransferError) as refusal:
         pull(source, target, deadline)
     assert refusal.value.fault is Fault.REFUSED
-    assert target.buffers == make_memory(2, filling=7).buffers
+    assert torch.equal(content(target), content(make_memory(2, filling=7)))
 
 
 def test_a_wrong_ticket_is_refused_and_leaves_the_right_one_alone(
@@ -110,10 +116,10 @@ def test_a_wrong_ticket_is_refused_and_leaves_the_right_one_alone(
     offered, target = make_memory(2), make_memory(2, filling=0)
     source = serving.offer(offered, deadline, ending)
     with pytest.raises(TransferError) as refusal:
-        pull(Source(source.endpoint, b"x" * TICKET_BYTES), target, deadline)
+        pull(replace(source, ticket=b"x" * TICKET_BYTES), target, deadline)
     assert refusal.value.fault is Fault.REFUSED
     pull(source, target, deadline)
-    assert target.buffers == offered.buffers
+    assert torch.equal(content(target), content(offered))
 
 
 def test_an_expired_ticket_is_refused(
@@ -150,14 +156,14 @@ def test_a_target_of_another_size_is_a_mismatch_and_stays_untouched(
     with pytest.raises(TransferError) as mismatch:
         pull(source, target, deadline)
     assert mismatch.value.fault is Fault.MISMATCH
-    assert target.buffers == make_memory(blocks, filling=7).buffers
+    assert torch.equal(content(target), content(make_memory(blocks, filling=7)))
     ending.wait()
 
 
 def test_a_reader_that_stops_reading_ends_at_the_deadline(
     serving: TcpServing, make_memory: MakeMemory, ending: Ending, connect: Connect
 ) -> None:
-    source = serving.offer(make_memory(4, block_bytes=BIG), time.monotonic() + 0.5, ending)
+    source = serving.offer(make_memory(4, layout=BIG), time.monotonic() + 0.5, ending)
     connect(source).sendall(pack_hello(source.ticket))
     error = ending.wait()
     assert error is not None
@@ -167,10 +173,10 @@ def test_a_reader_that_stops_reading_ends_at_the_deadline(
 def test_a_reader_that_goes_away_ends_the_transfer(
     serving: TcpServing, make_memory: MakeMemory, ending: Ending, deadline: float, connect: Connect
 ) -> None:
-    source = serving.offer(make_memory(4, block_bytes=BIG), deadline, ending)
+    source = serving.offer(make_memory(4, layout=BIG), deadline, ending)
     reader = connect(source)
     reader.sendall(pack_hello(source.ticket))
-    assert unpack_header(receive(reader, HEADER_BYTES)) == Header(Status.READY, 4, 4 * BIG)
+    assert unpack_header(receive(reader, HEADER_BYTES)) == Header(Status.READY, 4, 4 * BIG.block_bytes)
     reader.close()
     error = ending.wait()
     assert error is not None
@@ -181,7 +187,7 @@ def test_withdrawing_cuts_a_running_transfer(
     serving: TcpServing, make_memory: MakeMemory, ending: Ending, deadline: float, connect: Connect
 ) -> None:
     """B5: cancelled in the middle of a pull."""
-    source = serving.offer(make_memory(4, block_bytes=BIG), deadline, ending)
+    source = serving.offer(make_memory(4, layout=BIG), deadline, ending)
     reader = connect(source)
     reader.sendall(pack_hello(source.ticket))
     receive(reader, HEADER_BYTES)
@@ -201,7 +207,7 @@ def test_strangers_do_not_reach_memory_and_do_not_block_readers(
     stranger.sendall(b"GET / HTTP/1.1\r\n".ljust(HELLO_BYTES))
     assert receive(stranger, 1) == b""
     pull(source, target, deadline)
-    assert target.buffers == offered.buffers
+    assert torch.equal(content(target), content(offered))
 
 
 @pytest.mark.parametrize(
@@ -209,10 +215,10 @@ def test_strangers_do_not_reach_memory_and_do_not_block_readers(
     [
         (b"", Fault.CLOSED),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", Fault.MISMATCH),
-        (pack_header(Header(Status.READY, 2, 2 * 8192)), Fault.CLOSED),
-        (pack_header(Header(Status.READY, 2, 2 * 8192)) + b"x" * 16383, Fault.CLOSED),
-        (pack_header(Header(Status.READY, 2, 2 * 8192)) + b"x" * 16384, Fault.CLOSED),
-        (pack_header(Header(Status.READY, 2, 2 * 8192)) + b"x" * 16392, Fault.MISMATCH),
+        (pack_header(Header(Status.READY, 2, 2 * BLOCK_BYTES)), Fault.CLOSED),
+        (pack_header(Header(Status.READY, 2, 2 * BLOCK_BYTES)) + b"x" * 16383, Fault.CLOSED),
+        (pack_header(Header(Status.READY, 2, 2 * BLOCK_BYTES)) + b"x" * 16384, Fault.CLOSED),
+        (pack_header(Header(Status.READY, 2, 2 * BLOCK_BYTES)) + b"x" * 16392, Fault.MISMATCH),
     ],
 )
 def test_a_sender_that_breaks_off_or_babbles_is_a_typed_error(
@@ -220,7 +226,7 @@ def test_a_sender_that_breaks_off_or_babbles_is_a_typed_error(
 ) -> None:
     """B4: only a transfer with its trailer counts."""
     with listen("127.0.0.1", 0) as listener:
-        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES)
+        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES, 2 * BLOCK_BYTES)
         running = Pull(source, make_memory(2, filling=0), deadline)
         sender, _ = listener.accept()
         with sender:
@@ -231,14 +237,14 @@ def test_a_sender_that_breaks_off_or_babbles_is_a_typed_error(
 
 def test_a_sender_that_says_nothing_ends_at_the_deadline(make_memory: MakeMemory) -> None:
     with listen("127.0.0.1", 0) as listener:
-        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES)
+        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES, 2 * BLOCK_BYTES)
         assert Pull(source, make_memory(1), time.monotonic() + 0.5).fault() is Fault.STALLED
 
 
 def test_aborting_a_pull_ends_it(make_memory: MakeMemory, deadline: float) -> None:
     """B5: the reader's own cancellation."""
     with listen("127.0.0.1", 0) as listener:
-        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES)
+        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES, 2 * BLOCK_BYTES)
         running = Pull(source, make_memory(1), deadline)
         sender, _ = listener.accept()
         with sender:
@@ -255,7 +261,7 @@ def test_a_connection_that_nobody_accepts_can_be_aborted(make_memory: MakeMemory
             sock = stack.enter_context(socket.socket())
             sock.setblocking(False)
             sock.connect_ex(listener.getsockname())
-        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES)
+        source = Source(format_address("127.0.0.1", listener.getsockname()[1]), b"t" * TICKET_BYTES, 2 * BLOCK_BYTES)
         running = Pull(source, make_memory(1), deadline)
         running.transfer.abort()
         assert running.fault() is Fault.ABORTED
@@ -267,7 +273,7 @@ def test_the_next_address_of_a_name_is_tried(make_memory: MakeMemory, ending: En
     try:
         offered, target = make_memory(1), make_memory(1, filling=0)
         pull(serving.offer(offered, deadline, ending), target, deadline)
-        assert target.buffers == offered.buffers
+        assert torch.equal(content(target), content(offered))
     finally:
         serving.close()
 
@@ -276,7 +282,7 @@ def test_nobody_listening_is_unreachable(make_memory: MakeMemory, deadline: floa
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     for endpoint in (format_address("127.0.0.1", port), "no port"):
-        source = Source(endpoint, b"t" * TICKET_BYTES)
+        source = Source(endpoint, b"t" * TICKET_BYTES, 2 * BLOCK_BYTES)
         assert Pull(source, make_memory(1), deadline).fault() is Fault.UNREACHABLE
 
 
@@ -298,6 +304,6 @@ def test_blocks_travel_over_ipv6(make_memory: MakeMemory, ending: Ending, deadli
         assert parse_address(serving.endpoint).host == "::1"
         offered, target = make_memory(3), make_memory(3, filling=0)
         pull(serving.offer(offered, deadline, ending), target, deadline)
-        assert target.buffers == offered.buffers
+        assert torch.equal(content(target), content(offered))
     finally:
         serving.close()

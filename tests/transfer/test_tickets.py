@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from distserve_worker.engine.interface import KvBlocks
 from distserve_worker.transfer.interface import Fault, TransferError
+from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.tickets import Tickets
 
-MakeMemory = Callable[..., KvBlocks]
+MakeMemory = Callable[..., Selection]
 
 
 class Clock:
@@ -27,7 +27,7 @@ def test_a_ticket_is_good_for_one_transfer(make_memory: MakeMemory) -> None:
     memory = make_memory(1)
     endings: list[TransferError | None] = []
     ticket = tickets.issue(memory, float("inf"), endings.append)
-    assert tickets.redeem(ticket, nothing).memory is memory
+    assert tickets.redeem(ticket, nothing).selection is memory
     for _ in range(2):
         with pytest.raises(TransferError) as refusal:
             tickets.redeem(ticket, nothing)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from distserve_worker.engine.interface import Description, Dropped, KvBlocks, Load, Parked, Refused, Token
+from distserve_worker.engine.interface import BlockRef, Description, Dropped, Load, Parked, Refused, Region, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +12,7 @@ class Ready:
     description: Description
     load: Load
     tokenizer_digest: str
+    region: Region  # KV memory of the rank in this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,14 @@ class Exported:
     """Prefill is over and the parked blocks are pinned for readers until the request is dropped."""
 
     parked: Parked
-    memory: KvBlocks
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A decode request got its blocks: `memory` is to be filled."""
+    """A decode request got its blocks, which are to be filled on every rank."""
 
     key: str
-    memory: KvBlocks
+    blocks: tuple[BlockRef, ...]
 
 
 Arrival = Admission | Token | Exported | Target | Dropped

@@ -1,7 +1,7 @@
 """Puts the parts of a worker together around a loaded engine, and takes them apart."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,12 +11,14 @@ from distserve_proto import kv_pb2_grpc, worker_pb2, worker_pb2_grpc
 from distserve_proto.addresses import format_address
 from distserve_proto.channels import SERVER_OPTIONS
 from distserve_proto.contract import Role
+from distserve_worker.engine.interface import Region
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.dispatching import Dispatcher
 from distserve_worker.server.fetching import Fetching
 from distserve_worker.server.identity import Identity, compatibility_key, new_incarnation
 from distserve_worker.server.kv_service import KvService
+from distserve_worker.server.kv_wire import layout_message
 from distserve_worker.server.legs import Legs
 from distserve_worker.server.listeners import open_grpc, open_socket
 from distserve_worker.server.metrics import Metrics
@@ -25,12 +27,11 @@ from distserve_worker.server.pulling import Puller
 from distserve_worker.server.side import Side
 from distserve_worker.server.stepping import EngineThread
 from distserve_worker.server.streams import Streams
-from distserve_worker.server.wire import layout_message
 from distserve_worker.server.worker_service import WorkerService
-from distserve_worker.transfer.tcp.pulling import TcpPulling
-from distserve_worker.transfer.tcp.serving import TcpServing
+from distserve_worker.transfer.agent import Agent
+from distserve_worker.transfer.opening import open_pulling_agent, open_serving_agent
 
-MAX_READERS: Final = 16  # transfers that a prefill worker serves side by side
+_MAX_TRANSFERS: Final = 256  # that one rank serves side by side, strangers' connections not counted
 _MAX_CALLS: Final = 1024
 _STOP_SECONDS: Final = 2.0
 
@@ -55,6 +56,7 @@ class _Shared:
     legs: Legs
     streams: Streams
     identity: Identity
+    region: Region
 
 
 class Worker:
@@ -66,7 +68,7 @@ class Worker:
         port = open_grpc(self._server, "--grpc-port", config.host, config.grpc_port)
         self.identity = _identity(config, ready, port)
         legs, streams = Legs(metrics), Streams(ready.load)
-        shared = _Shared(config, engine, metrics, self._server, legs, streams, self.identity)
+        shared = _Shared(config, engine, metrics, self._server, legs, streams, self.identity, ready.region)
         self._half = _prefill_half(shared) if config.role is Role.PREFILL else _decode_half(shared)
         self.dispatcher = Dispatcher(engine.post, self._half.side, legs, streams, metrics, config.max_waiting)
         description = _description(config, ready, self.identity, self._half.side)
@@ -93,27 +95,35 @@ class Worker:
 def _prefill_half(shared: _Shared) -> _Half:
     config = shared.config
     listener = open_socket("--data-port", config.host, config.data_port)
-    serving = TcpServing(listener, config.advertise_host, MAX_READERS)
-    transports = {serving.name: serving}
-    parking = Parking(
-        shared.engine.post, shared.legs, shared.identity, transports, config.lease_seconds, shared.metrics
-    )
+    endpoint = format_address(config.advertise_host, listener.getsockname()[1])
+    agents = (open_serving_agent(shared.region, listener, config.advertise_host, _MAX_TRANSFERS),)
+    parking = Parking(shared.engine.post, shared.legs, shared.identity, agents, config.lease_seconds, shared.metrics)
     kv_pb2_grpc.add_KvServicer_to_server(KvService(parking), shared.server)
     sweeping = asyncio.create_task(parking.sweep(), name="lease sweep")
 
     async def close() -> None:
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
-        serving.close()
+        await asyncio.to_thread(_close, agents)
 
-    return _Half(parking, close, serving.endpoint)
+    return _Half(parking, close, endpoint)
 
 
 def _decode_half(shared: _Shared) -> _Half:
-    pulling = TcpPulling()
-    puller = Puller({pulling.name: pulling}, shared.identity.incarnation, shared.metrics)
+    agents = (open_pulling_agent(shared.region),)
+    puller = Puller(agents, shared.identity, shared.metrics)
     fetching = Fetching(shared.engine.post, shared.legs, shared.streams, shared.identity, puller)
-    return _Half(fetching, fetching.close)
+
+    async def close() -> None:
+        await fetching.close()
+        await asyncio.to_thread(_close, agents)
+
+    return _Half(fetching, close)
+
+
+def _close(agents: Sequence[Agent]) -> None:
+    for agent in agents:
+        agent.close()
 
 
 def _identity(config: WorkerConfig, ready: Ready, port: int) -> Identity:
@@ -121,6 +131,7 @@ def _identity(config: WorkerConfig, ready: Ready, port: int) -> Identity:
         incarnation=new_incarnation(),
         compatibility_key=compatibility_key(ready.description),
         layout=ready.description.layout,
+        shards=ready.description.shards,
         address=format_address(config.advertise_host, port),
     )
 

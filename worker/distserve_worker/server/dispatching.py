@@ -169,7 +169,7 @@ def _id_objection(request_id: str) -> str | None:
 
 def _key_of(arrival: Arrival) -> str:
     match arrival:
-        case Exported(parked, _):
+        case Exported(parked):
             return parked.request_id
         case Admission(key, _) | Target(key, _):
             return key

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distserve_proto import kv_pb2, worker_pb2
-from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.engine.interface import BlockRef
 from distserve_worker.server.arrivals import Exported, Step, Target
 from distserve_worker.server.commands import Command, Drop, Imported
 from distserve_worker.server.handle_checks import handle_objection
@@ -26,7 +26,7 @@ class _Fetch:
 
     leg: Leg
     handle: kv_pb2.KvHandle
-    target: asyncio.Future[KvBlocks]
+    target: asyncio.Future[tuple[BlockRef, ...]]
     task: asyncio.Task[Pulled]
     reserved: float | None = None
 
@@ -71,7 +71,7 @@ class Fetching:
 
     def begin(self, leg: Leg, submit: worker_pb2.Submit) -> None:
         """Keep the lease of its KV alive from now on."""
-        target: asyncio.Future[KvBlocks] = asyncio.get_running_loop().create_future()
+        target: asyncio.Future[tuple[BlockRef, ...]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._puller.pull(submit.kv, target), name=f"fetch {leg.key}")
         fetch = _Fetch(leg, submit.kv, target, task)
         self._fetches[leg.key] = fetch
@@ -89,7 +89,7 @@ class Fetching:
         fetch.reserved = time.monotonic()
         leg.stages.decode_queue = fetch.reserved - leg.received
         if not fetch.target.done():  # cancelled with a fetch whose end is being handled
-            fetch.target.set_result(arrival.memory)
+            fetch.target.set_result(arrival.blocks)
 
     def drop(self, key: str) -> None:
         """See `Side.drop`."""

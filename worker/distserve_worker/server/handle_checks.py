@@ -6,7 +6,10 @@ from typing import Final
 from distserve_proto import worker_pb2
 from distserve_proto.addresses import parse_address
 from distserve_worker.server.identity import Identity
-from distserve_worker.server.wire import layout_of
+from distserve_worker.server.kv_wire import layout_of, shards_of
+from distserve_worker.transfer.resharding import LayoutsUnmatched, pieces
+
+_MOST_RANKS: Final = 1024
 
 _Check = Callable[[worker_pb2.Submit, Identity], str | None]
 
@@ -38,6 +41,17 @@ def _same_layout(submit: worker_pb2.Submit, identity: Identity) -> str | None:
     return None if told == ours else f"kv.layout: is {told}, this worker's is {ours}"
 
 
+def _all_heads(submit: worker_pb2.Submit, identity: Identity) -> str | None:
+    shards = shards_of(submit.kv)
+    if len(shards) > _MOST_RANKS:
+        return f"kv.shards: are {len(shards)}, at most {_MOST_RANKS} are taken"
+    try:
+        pieces(shards, identity.shards)
+    except LayoutsUnmatched as error:
+        return f"kv.shards: {error}"
+    return None
+
+
 def _all_tokens(submit: worker_pb2.Submit, _: Identity) -> str | None:
     told, expected = submit.kv.tokens, len(submit.prompt) + len(submit.output) - 1
     return None if told == expected else f"kv.tokens: is {told}, prompt and output without the last are {expected}"
@@ -62,6 +76,7 @@ _CHECKS: Final[tuple[_Check, ...]] = (
     _named,
     _same_weights,
     _same_layout,
+    _all_heads,
     _all_tokens,
     _all_blocks,
     _reachable,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from distserve_proto.contract import WIRE_VERSION
-from distserve_worker.engine.interface import Description, KvLayout
+from distserve_worker.engine.interface import Description, KvLayout, KvShard
 
 KV_FORMAT: Final = 1  # changes with the meaning of the bytes in a block
 
@@ -17,7 +17,8 @@ class Identity:
 
     incarnation: str
     compatibility_key: str
-    layout: KvLayout
+    layout: KvLayout  # of the whole model
+    shards: tuple[KvShard, ...]  # of each rank, in order
     address: str  # of the gRPC services, as other pods reach it
 
 

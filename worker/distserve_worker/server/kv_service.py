@@ -18,12 +18,21 @@ class KvService(kv_pb2_grpc.KvServicer):
     def __init__(self, parking: Parking) -> None:
         self._parking = parking
 
-    async def Pull(  # noqa: N802 - named by the wire
+    async def Connect(  # noqa: N802 - named by the wire
+        self, request: kv_pb2.ConnectRequest, context: _Context
+    ) -> kv_pb2.ConnectResponse:
+        """Tell how each rank is reached."""
+        try:
+            return self._parking.connect(request.incarnation)
+        except KvRefused as refusal:
+            return await _abort(context, refusal)
+
+    async def Pull(  # noqa: N802
         self, request: kv_pb2.PullRequest, context: _Context
     ) -> kv_pb2.PullResponse:
-        """Offer a parked KV to its reader."""
+        """Offer pieces of a parked KV to their reader."""
         try:
-            return self._parking.pull(request)
+            return await self._parking.pull(request)
         except KvRefused as refusal:
             return await _abort(context, refusal)
 

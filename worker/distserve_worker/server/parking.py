@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,14 +14,27 @@ from distserve_worker.server.arrivals import Exported, Step, Target
 from distserve_worker.server.commands import Command, Drop
 from distserve_worker.server.identity import Identity
 from distserve_worker.server.kept import Kept
+from distserve_worker.server.kv_wire import (
+    block_messages,
+    blocks_of,
+    layout_message,
+    layout_of,
+    shard_message,
+    shard_of,
+    shards_of,
+    source_message,
+)
 from distserve_worker.server.leases import Leases
 from distserve_worker.server.legs import Leg, Legs
 from distserve_worker.server.metrics import Metrics
-from distserve_worker.server.wire import block_messages, blocks_of, layout_message, layout_of
-from distserve_worker.transfer.interface import Fault, Serving, TransferError
+from distserve_worker.server.piece_checks import pieces_objection
+from distserve_worker.server.reader import Wanted
+from distserve_worker.transfer.agent import Agent, Share
+from distserve_worker.transfer.interface import Fault, TransferError
 
 log = logging.getLogger(__name__)
 
+MAX_READERS: Final = 16  # pulls that a prefill worker serves side by side
 _SWEEPS_PER_LEASE: Final = 10
 
 
@@ -41,14 +54,15 @@ class Parking:
         post: Callable[[Command], None],
         legs: Legs,
         identity: Identity,
-        transports: Mapping[str, Serving],
+        agents: Sequence[Agent],
         lease_seconds: float,
         metrics: Metrics,
     ) -> None:
+        """`agents`: one a rank, in the order of the identity's shards."""
         self._post = post
         self._legs = legs
         self._identity = identity
-        self._transports = transports
+        self._agents = agents
         self._leases = Leases(lease_seconds)
         self._metrics = metrics
         self._kept: dict[str, Kept] = {}
@@ -94,18 +108,30 @@ class Parking:
         """See `Side.drop`."""
         self._leave(key, interrupt=True)
 
-    def pull(self, request: kv_pb2.PullRequest) -> kv_pb2.PullResponse:
-        """Offer a parked KV to a reader. Raises `KvRefused`."""
+    def connect(self, incarnation: str) -> kv_pb2.ConnectResponse:
+        """How each rank can be reached. Raises `KvRefused`."""
+        self._check_incarnation(incarnation)
+        ranks = [
+            [kv_pb2.Transport(name=way.transport, probe=way.probe) for way in agent.ways] for agent in self._agents
+        ]
+        return kv_pb2.ConnectResponse(ranks=[kv_pb2.RankTransports(transports=ways) for ways in ranks])
+
+    async def pull(self, request: kv_pb2.PullRequest) -> kv_pb2.PullResponse:
+        """Offer pieces of a parked KV to a reader. Raises `KvRefused`."""
         kept = self._checked(request.handle)
-        name = next((name for name in request.transports if name in self._transports), None)
-        if name is None:
-            text = f"no common transport: asked for {list(request.transports)}, there is {list(self._transports)}"
-            raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, text)
+        objection = pieces_objection(request.pieces, self._identity.shards, self._agents)
+        if objection is not None:
+            raise KvRefused(grpc.StatusCode.FAILED_PRECONDITION, objection)
+        if sum(one.readers for one in (*self._kept.values(), *self._leaving.values())) >= MAX_READERS:
+            text = f"{MAX_READERS} pulls are offered or running already"
+            raise KvRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        wanted = [self._wanted(kept, piece) for piece in request.pieces]
         try:
-            return kept.offer(self._transports[name])
+            sources = await kept.offer(wanted, sum(self._nbytes(one.share) for one in wanted))
         except TransferError as error:
             code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.fault is Fault.BUSY else grpc.StatusCode.INTERNAL
             raise KvRefused(code, str(error)) from error
+        return kv_pb2.PullResponse(sources=[source_message(source) for source in sources])
 
     def renew(self, incarnation: str, key: str) -> float:
         """Begin a lease anew; its seconds. Raises `KvRefused`."""
@@ -141,12 +167,21 @@ class Parking:
             tokens=exported.parked.tokens,
             lease_milliseconds=round(self._leases.seconds * 1000),
             compatibility_key=self._identity.compatibility_key,
+            shards=[shard_message(shard) for shard in self._identity.shards],
         )
+
+    def _wanted(self, kept: Kept, piece: kv_pb2.Piece) -> Wanted:
+        share = Share(tuple(block.index for block in kept.parked.blocks), shard_of(piece.part))
+        return Wanted(self._agents[piece.rank], piece.transport, share)
+
+    def _nbytes(self, share: Share) -> int:
+        return len(share.blocks) * share.part.layers * 2 * share.part.heads * self._identity.layout.head_bytes
 
     def _checked(self, handle: kv_pb2.KvHandle) -> Kept:
         self._check_incarnation(handle.incarnation)
         self._check_equal("compatibility_key", handle.compatibility_key, self._identity.compatibility_key)
         self._check_equal("layout", layout_of(handle.layout), self._identity.layout)
+        self._check_equal("shards", shards_of(handle), self._identity.shards)
         kept = self._kept.get(handle.request_id)
         if kept is None or not self._leases.holds(handle.request_id, time.monotonic()):
             raise _gone(handle.request_id)
@@ -173,7 +208,7 @@ class Parking:
     def _leave(self, key: str, *, interrupt: bool) -> None:
         self._leases.end(key)
         kept = self._kept.pop(key, None)
-        if kept is None or not kept.is_read:
+        if kept is None or not kept.readers:
             self._post(Drop(key))
             return
         self._leaving[key] = kept

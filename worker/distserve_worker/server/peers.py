@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 import grpc
@@ -34,9 +34,14 @@ class Peers:
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def pull(self, handle: kv_pb2.KvHandle, transports: list[str], reader: str) -> kv_pb2.PullResponse:
-        """Ask for a parked KV. Raises `PeerError`."""
-        request = kv_pb2.PullRequest(handle=handle, transports=transports, reader=reader)
+    async def connect(self, handle: kv_pb2.KvHandle) -> kv_pb2.ConnectResponse:
+        """Ask how the ranks of a handle's worker are reached. Raises `PeerError`."""
+        request = kv_pb2.ConnectRequest(incarnation=handle.incarnation)
+        return await self._call(handle.address, lambda stub: stub.Connect(request, timeout=_CALL_SECONDS))
+
+    async def pull(self, handle: kv_pb2.KvHandle, pieces: Sequence[kv_pb2.Piece], reader: str) -> kv_pb2.PullResponse:
+        """Ask for pieces of a parked KV. Raises `PeerError`."""
+        request = kv_pb2.PullRequest(handle=handle, reader=reader, pieces=pieces)
         return await self._call(handle.address, lambda stub: stub.Pull(request, timeout=_CALL_SECONDS))
 
     async def renew(self, handle: kv_pb2.KvHandle) -> float:

@@ -1,9 +1,9 @@
-"""Takes a parked KV from its prefill worker: lease, agreement, transfer, release."""
+"""Takes a parked KV from its prefill worker: lease, agreement, transfers of all ranks, release."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -11,19 +11,25 @@ from typing import Final
 import grpc
 
 from distserve_proto import kv_pb2
-from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.engine.interface import BlockRef
+from distserve_worker.server.identity import Identity
 from distserve_worker.server.kv_failures import KvLost, KvUnreachable, of_call, of_transfer
+from distserve_worker.server.kv_wire import shard_message, source_of
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.peers import PeerError, Peers
 from distserve_worker.server.pull_slots import PullSlots
 from distserve_worker.server.renewing import keep_lease
+from distserve_worker.server.routing import Hop, Route, Routing
+from distserve_worker.server.transferring import run_all
+from distserve_worker.transfer.agent import Agent, Share
 from distserve_worker.transfer.deadlines import transfer_seconds
-from distserve_worker.transfer.interface import Pulling, Source, Transfer, TransferError
+from distserve_worker.transfer.interface import Transfer, TransferError
 
 log = logging.getLogger(__name__)
 
 MAX_PULLS: Final = 8  # side by side
 MAX_PULLS_OF_ONE_PEER: Final = 4
+_MAX_TRANSFERS: Final = 64  # pieces of all pulls side by side
 _BUSY_TRIES: Final = 100  # while a prefill worker has too many readers: some ten seconds
 _BUSY_PAUSE_SECONDS: Final = 0.1
 _RELEASE_TRIES: Final = 3
@@ -34,26 +40,27 @@ _RELEASE_PAUSE_SECONDS: Final = 0.5
 class Pulled:
     """A complete import."""
 
-    transport: str
+    transport: str  # all that were used, joined by "+"
     nbytes: int
 
 
 class Puller:
     """Bounded pulls in threads of their own; used on the event loop only."""
 
-    def __init__(self, transports: Mapping[str, Pulling], reader: str, metrics: Metrics) -> None:
-        """Pull by the first of `transports` that the other side has; `reader` is our incarnation."""
-        self._transports = transports
-        self._reader = reader
+    def __init__(self, agents: Sequence[Agent], identity: Identity, metrics: Metrics) -> None:
+        """`agents`: one a rank, in the order of the identity's shards."""
+        self._agents = agents
+        self._identity = identity
         self._metrics = metrics
         self._peers = Peers()
-        self._threads = ThreadPoolExecutor(MAX_PULLS, thread_name_prefix="kv-puller")
+        self._routing = Routing(self._peers, agents, identity.shards)
+        self._threads = ThreadPoolExecutor(_MAX_TRANSFERS, thread_name_prefix="kv-puller")
         self._slots = PullSlots(MAX_PULLS, MAX_PULLS_OF_ONE_PEER)
 
-    async def pull(self, handle: kv_pb2.KvHandle, target: asyncio.Future[KvBlocks]) -> Pulled:
-        """Keep the lease alive until a pull into `target` is agreed on, then fill it. Raises `KvFailure`.
+    async def pull(self, handle: kv_pb2.KvHandle, target: asyncio.Future[tuple[BlockRef, ...]]) -> Pulled:
+        """Keep the lease alive until a pull into `target` is agreed on, then fill it on all ranks. Raises `KvFailure`.
 
-        When it ends, in whatever way, nothing writes to the memory any more.
+        When it ends, in whatever way, nothing writes to the blocks any more.
         """
         renewing = asyncio.create_task(keep_lease(self._peers, handle))
         # Whoever has a ticket needs no lease: from there on a renewal could only do harm.
@@ -81,51 +88,67 @@ class Puller:
 
     async def close(self) -> None:
         """Close the channels; no pull runs any more."""
+        await self._routing.close()
         await self._peers.close()
         self._threads.shutdown(wait=False)
 
     async def _fill(
-        self, handle: kv_pb2.KvHandle, target: asyncio.Future[KvBlocks], agreed: Callable[[], object]
+        self, handle: kv_pb2.KvHandle, target: asyncio.Future[tuple[BlockRef, ...]], agreed: Callable[[], object]
     ) -> Pulled:
-        memory = await target
+        blocks = tuple(block.index for block in await target)
         for _ in range(_BUSY_TRIES):
             async with self._slots.hold(handle.address):
                 started = time.monotonic()
-                response = await self._agree(handle)
-                if response is not None:
+                route = await self._routing.route(handle)
+                sources = await self._agree(handle, route)
+                if sources is not None:
                     agreed()
-                    await self._transfer(self._begin(response, memory))
+                    await self._transfer(handle, self._begun(route, sources, blocks))
                     self._metrics.pull_seconds.observe(time.monotonic() - started)
-                    self._metrics.pull_bytes.labels(response.transport).inc(memory.nbytes)
-                    return Pulled(response.transport, memory.nbytes)
+                    return self._pulled(route, sources)
             await asyncio.sleep(_BUSY_PAUSE_SECONDS)
         raise KvUnreachable(f"{handle.address} had too many readers at each of {_BUSY_TRIES} tries")
 
-    async def _agree(self, handle: kv_pb2.KvHandle) -> kv_pb2.PullResponse | None:
-        """The prefill worker's offer; None when it has too many readers."""
+    async def _agree(self, handle: kv_pb2.KvHandle, route: Route) -> Sequence[kv_pb2.Source] | None:
+        """The prefill worker's offer of each piece; None when it has too many readers."""
         try:
-            return await self._peers.pull(handle, list(self._transports), self._reader)
+            response = await self._peers.pull(handle, [_message(hop) for hop in route], self._identity.incarnation)
         except PeerError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 return None
             raise of_call("the pull was refused", error) from error
+        if len(response.sources) != len(route):
+            raise KvLost(f"{len(route)} pieces were asked for, the prefill worker offers {len(response.sources)}")
+        return response.sources
 
-    def _begin(self, response: kv_pb2.PullResponse, memory: KvBlocks) -> Transfer:
-        pulling = self._transports.get(response.transport)
-        if pulling is None:
-            raise KvLost(f"the prefill worker chose transport {response.transport!r}, which was not asked for")
-        if response.bytes != memory.nbytes:
-            raise KvLost(f"the prefill worker offers {response.bytes} bytes, {memory.nbytes} are needed")
-        source = Source(response.endpoint, response.ticket)
-        return pulling.begin(source, memory, time.monotonic() + transfer_seconds(memory.nbytes))
-
-    async def _transfer(self, transfer: Transfer) -> None:
-        running = asyncio.get_running_loop().run_in_executor(self._threads, transfer.run)
+    def _begun(self, route: Route, sources: Sequence[kv_pb2.Source], blocks: tuple[int, ...]) -> list[Transfer]:
+        seconds = transfer_seconds(sum(source.bytes for source in sources))
         try:
-            await asyncio.shield(running)
+            return [
+                self._agents[hop.piece.reader].begin(
+                    hop.transport, source_of(source), Share(blocks, hop.piece.part), seconds
+                )
+                for hop, source in zip(route, sources, strict=True)
+            ]
         except TransferError as error:
             raise of_transfer(error) from error
-        except asyncio.CancelledError:
-            transfer.abort()
-            await asyncio.wait((running,))
-            raise
+
+    async def _transfer(self, handle: kv_pb2.KvHandle, transfers: Sequence[Transfer]) -> None:
+        try:
+            await run_all(transfers, self._threads)
+        except TransferError as error:
+            self._routing.forget(handle)
+            raise of_transfer(error) from error
+
+    def _pulled(self, route: Route, sources: Sequence[kv_pb2.Source]) -> Pulled:
+        for hop, source in zip(route, sources, strict=True):
+            self._metrics.pull_bytes.labels(hop.transport).inc(source.bytes)
+        names = sorted({hop.transport for hop in route})
+        return Pulled("+".join(names), sum(source.bytes for source in sources))
+
+
+def _message(hop: Hop) -> kv_pb2.Piece:
+    piece = hop.piece
+    return kv_pb2.Piece(
+        rank=piece.source, part=shard_message(piece.part), transport=hop.transport, reader_rank=piece.reader
+    )

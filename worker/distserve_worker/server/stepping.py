@@ -59,7 +59,7 @@ class EngineThread:
         try:
             loaded = build()
             engine = loaded.engine
-            ready = Ready(engine.description, engine.load(), loaded.tokenizer_digest)
+            ready = Ready(engine.description, engine.load(), loaded.tokenizer_digest, engine.region)
             self._loop.call_soon_threadsafe(_settle, self.ready, ready)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
             self._loop.call_soon_threadsafe(_settle_exception, self.ready, error)
@@ -139,10 +139,11 @@ def _obey(engine: Engine, command: Command) -> tuple[Arrival, ...]:
 
 
 def _prepared(engine: Engine, happening: Happening) -> Arrival:
-    """Ask for the memory at once: a reader would have to wait for the end of the next step otherwise."""
+    """Ask for the blocks at once: a reader would have to wait for the end of the next step otherwise."""
     match happening:
         case Parked(key, blocks):
-            return Exported(happening, engine.export(key, blocks))
+            engine.export(key, blocks)
+            return Exported(happening)
         case Reserved(key):
             return Target(key, engine.import_target(key))
         case _:

@@ -1,7 +1,7 @@
 """Between wire messages and the engine's own types; no decisions."""
 
-from distserve_proto import kv_pb2, worker_pb2
-from distserve_worker.engine.interface import BlockRef, FinishReason, KvLayout, Load, Sampling, TokenLogprobs, Work
+from distserve_proto import worker_pb2
+from distserve_worker.engine.interface import FinishReason, Load, Sampling, TokenLogprobs, Work
 
 _FINISH_REASONS = {
     FinishReason.STOP: worker_pb2.FINISH_REASON_STOP,
@@ -50,32 +50,6 @@ def logprobs_message(logprobs: TokenLogprobs) -> worker_pb2.TokenLogprobs:
 def finished(reason: FinishReason, stages: worker_pb2.Stages) -> worker_pb2.Finished:
     """A leg that ended well."""
     return worker_pb2.Finished(reason=_FINISH_REASONS[reason], stages=stages)
-
-
-def layout_message(layout: KvLayout) -> kv_pb2.KvLayout:
-    """Shape of one block, for the wire."""
-    return kv_pb2.KvLayout(
-        layers=layout.layers,
-        kv_heads=layout.kv_heads,
-        head_dim=layout.head_dim,
-        block_tokens=layout.block_tokens,
-        dtype=layout.dtype,
-    )
-
-
-def layout_of(message: kv_pb2.KvLayout) -> KvLayout:
-    """Shape of one block, from the wire."""
-    return KvLayout(message.layers, message.kv_heads, message.head_dim, message.block_tokens, message.dtype)
-
-
-def block_messages(blocks: tuple[BlockRef, ...]) -> list[kv_pb2.BlockRef]:
-    """Blocks with their generations, for the wire."""
-    return [kv_pb2.BlockRef(index=block.index, generation=block.generation) for block in blocks]
-
-
-def blocks_of(handle: kv_pb2.KvHandle) -> tuple[BlockRef, ...]:
-    """Blocks with their generations, from the wire."""
-    return tuple(BlockRef(block.index, block.generation) for block in handle.blocks)
 
 
 def load_message(load: Load, draining: bool, pending_requests: int, pending_tokens: int) -> worker_pb2.Load:

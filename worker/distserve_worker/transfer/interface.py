@@ -1,7 +1,7 @@
 """What every transport of KV blocks looks like from outside, and the ways in which a transfer can go wrong.
 
-The serving side offers pinned memory under a ticket, the pulling side shows the ticket and fills its own memory. Who
-may pull what, leases and handles are not known here.
+The serving side offers part of its pinned blocks under a ticket, the pulling side shows the ticket and fills the same
+part of its own blocks. Who may pull what, leases and handles are not known here.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from distserve_worker.engine.interface import KvBlocks
+from distserve_worker.transfer.memory.selection import Selection
 
 
 class Fault(StrEnum):
@@ -41,21 +41,28 @@ class Source:
 
     endpoint: str
     ticket: bytes
+    nbytes: int
+    location: bytes = b""  # the transport's own: which memory it is, where the reader reaches it by itself
 
 
 class Serving(Protocol):
-    """The side that has the blocks."""
+    """The side that has the blocks; every method may be called from any thread."""
 
     @property
     def name(self) -> str:
         """The transport's name on the wire."""
         ...
 
-    def offer(self, memory: KvBlocks, deadline: float, ended: Ended) -> Source:
-        """Let one reader have `memory` until `deadline` (time.monotonic seconds).
+    @property
+    def probe(self) -> bytes:
+        """What a reader needs for finding out whether it can use this way; constant."""
+        ...
 
-        `ended` is called exactly once, from any thread, when nothing reads the memory any more. Raises `TransferError`
-        (BUSY).
+    def offer(self, selection: Selection, deadline: float, ended: Ended) -> Source:
+        """Let one reader have `selection` until `deadline` (time.monotonic seconds).
+
+        `ended` is called exactly once, from any thread, when whatever is read of the memory afterwards counts for
+        nothing. Raises `TransferError` (BUSY).
         """
         ...
 
@@ -81,13 +88,21 @@ class Transfer(Protocol):
 
 
 class Pulling(Protocol):
-    """The side that needs the blocks."""
+    """The side that needs the blocks; every method may be called from any thread."""
 
     @property
     def name(self) -> str:
         """The transport's name on the wire."""
         ...
 
-    def begin(self, source: Source, target: KvBlocks, deadline: float) -> Transfer:
-        """Prepare a pull into `target` that ends by `deadline` (time.monotonic seconds)."""
+    def try_(self, probe: bytes, deadline: float) -> bool:
+        """Whether this way to the peer that made `probe` works, found out by trying; blocking, until `deadline`."""
+        ...
+
+    def begin(self, source: Source, selection: Selection, deadline: float) -> Transfer:
+        """Prepare a pull into `selection` that ends by `deadline` (time.monotonic seconds)."""
+        ...
+
+    def close(self) -> None:
+        """Let go of every peer; no transfer runs any more."""
         ...

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from distserve_worker.engine.interface import KvBlocks
 from distserve_worker.transfer.interface import Ended, Fault, TransferError
+from distserve_worker.transfer.memory.selection import Selection
 
 TICKET_BYTES = 32
 
 
 @dataclass(slots=True)
 class Grant:
-    """Memory that a ticket stands for; `abort` exists while a transfer runs."""
+    """What a ticket stands for; `abort` exists while a transfer runs."""
 
-    memory: KvBlocks
+    selection: Selection
     deadline: float
     ended: Ended
     abort: Callable[[], None] | None = None
@@ -31,14 +31,14 @@ class Tickets:
         self._lock = threading.Lock()
         self._grants: dict[bytes, Grant] = {}
 
-    def issue(self, memory: KvBlocks, deadline: float, ended: Ended) -> bytes:
+    def issue(self, selection: Selection, deadline: float, ended: Ended) -> bytes:
         """A fresh ticket. Raises `TransferError` (BUSY) at the limit."""
         self.expire()
         ticket = secrets.token_bytes(TICKET_BYTES)
         with self._lock:
             if len(self._grants) >= self._limit:
                 raise TransferError(Fault.BUSY, f"{self._limit} transfers are offered or running already")
-            self._grants[ticket] = Grant(memory, deadline, ended)
+            self._grants[ticket] = Grant(selection, deadline, ended)
         return ticket
 
     def redeem(self, ticket: bytes, abort: Callable[[], None]) -> Grant:

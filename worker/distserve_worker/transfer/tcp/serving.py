@@ -7,9 +7,10 @@ import threading
 import time
 
 from distserve_proto.addresses import format_address
-from distserve_worker.engine.interface import KvBlocks
 from distserve_worker.transfer.deadlines import HANDSHAKE_SECONDS
 from distserve_worker.transfer.interface import Ended, Fault, Source, TransferError
+from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.transfer.memory.staging import outgoing
 from distserve_worker.transfer.tcp.connection import Connection
 from distserve_worker.transfer.tcp.framing import (
     HELLO_BYTES,
@@ -20,7 +21,7 @@ from distserve_worker.transfer.tcp.framing import (
     pack_header,
     unpack_hello,
 )
-from distserve_worker.transfer.tickets import Grant, Tickets
+from distserve_worker.transfer.tickets import Tickets
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +52,18 @@ class TcpServing:
         """Where readers connect, as host:port."""
         return self._endpoint
 
-    def offer(self, memory: KvBlocks, deadline: float, ended: Ended) -> Source:
+    @property
+    def probe(self) -> bytes:
+        """See `Serving.probe`: the endpoint."""
+        return self._endpoint.encode()
+
+    def offer(self, selection: Selection, deadline: float, ended: Ended) -> Source:
         """See `Serving.offer`."""
-        return Source(self._endpoint, self._tickets.issue(memory, deadline, ended))
+        return Source(self._endpoint, self._tickets.issue(selection, deadline, ended), selection.nbytes)
 
     def withdraw(self, ticket: bytes) -> None:
         """See `Serving.withdraw`."""
         self._tickets.withdraw(ticket)
-
-    def expire(self) -> None:
-        """End the offers that nobody took in time; to be called now and then."""
-        self._tickets.expire()
 
     def close(self) -> None:
         """Stop listening and end every offer and transfer."""
@@ -107,7 +109,7 @@ class TcpServing:
         fault: TransferError | None = TransferError(Fault.ABORTED, "the sender failed")
         try:
             connection.extend(grant.deadline)
-            _send(connection, grant)
+            _send(connection, grant.selection)
             fault = None
         except TransferError as error:
             fault = error
@@ -116,7 +118,8 @@ class TcpServing:
             self._tickets.finish(ticket, fault)
 
 
-def _send(connection: Connection, grant: Grant) -> None:
-    memory = grant.memory
-    header = pack_header(Header(Status.READY, len(memory.buffers), memory.nbytes))
-    connection.send([header, *(buffer.cast("B") for buffer in memory.buffers), TRAILER])
+def _send(connection: Connection, selection: Selection) -> None:
+    connection.send([pack_header(Header(Status.READY, len(selection.blocks), selection.nbytes))])
+    for buffers in outgoing(selection):
+        connection.send(buffers)
+    connection.send([TRAILER])

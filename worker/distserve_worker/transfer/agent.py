@@ -1,0 +1,119 @@
+"""All ends of all transports of one rank: what a server knows of how KV moves."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from distserve_worker.engine.interface import KvShard, Region
+from distserve_worker.transfer.interface import Ended, Fault, Pulling, Serving, Source, Transfer, TransferError
+from distserve_worker.transfer.memory.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to a rank's memory, with what a reader needs for trying whether it really is one."""
+
+    transport: str
+    probe: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of some blocks (indices) that one transfer moves, in the memory of one rank."""
+
+    blocks: tuple[int, ...]
+    part: KvShard
+
+
+class Agent(Protocol):
+    """The ends of one rank, in whichever process; methods may be called from any thread.
+
+    `offer`, `choose` and `Transfer.run` may block, for as long as they are told at most; nothing else does. Times are
+    seconds from now. Whatever can fail raises `TransferError`: CLOSED when the rank is gone, REFUSED for what it does
+    not have.
+    """
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """How readers may reach it, best first; constant."""
+        ...
+
+    def offer(self, transport: str, share: Share, seconds: float, ended: Ended) -> Source:
+        """See `Serving.offer`."""
+        ...
+
+    def withdraw(self, transport: str, ticket: bytes) -> None:
+        """See `Serving.withdraw`."""
+        ...
+
+    def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
+        """The first transport among `ways` of another rank that works when it is tried."""
+        ...
+
+    def begin(self, transport: str, source: Source, share: Share, seconds: float) -> Transfer:
+        """See `Pulling.begin`; the time begins now."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...
+
+
+class LocalAgent:
+    """`Agent` of the rank in this process."""
+
+    def __init__(self, region: Region, servings: Sequence[Serving], pullings: Sequence[Pulling]) -> None:
+        """`servings` best first; a way that a peer offers is used when there is a pulling side of that name."""
+        self._region = region
+        self._servings: Mapping[str, Serving] = {serving.name: serving for serving in servings}
+        self._pullings: Mapping[str, Pulling] = {pulling.name: pulling for pulling in pullings}
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """See `Agent.ways`."""
+        return tuple(Way(name, serving.probe) for name, serving in self._servings.items())
+
+    def offer(self, transport: str, share: Share, seconds: float, ended: Ended) -> Source:
+        """See `Agent.offer`."""
+        serving = self._servings.get(transport)
+        if serving is None:
+            raise TransferError(Fault.REFUSED, f"transport {transport} is not served here")
+        return serving.offer(self._selected(share), time.monotonic() + seconds, ended)
+
+    def withdraw(self, transport: str, ticket: bytes) -> None:
+        """See `Agent.withdraw`."""
+        self._servings[transport].withdraw(ticket)
+
+    def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
+        """See `Agent.choose`."""
+        deadline = time.monotonic() + seconds
+        for way in ways:
+            pulling = self._pullings.get(way.transport)
+            if pulling is not None and pulling.try_(way.probe, deadline):
+                return way.transport
+        return None
+
+    def begin(self, transport: str, source: Source, share: Share, seconds: float) -> Transfer:
+        """See `Agent.begin`."""
+        pulling = self._pullings.get(transport)
+        if pulling is None:
+            raise TransferError(Fault.REFUSED, f"this rank does not pull over {transport}")
+        selection = self._selected(share)
+        if selection.nbytes != source.nbytes:
+            text = f"{source.nbytes} bytes are offered, {selection.nbytes} are needed"
+            raise TransferError(Fault.MISMATCH, text)
+        return pulling.begin(source, selection, time.monotonic() + seconds)
+
+    def close(self) -> None:
+        """See `Agent.close`."""
+        for pulling in self._pullings.values():
+            pulling.close()
+        for serving in self._servings.values():
+            serving.close()
+
+    def _selected(self, share: Share) -> Selection:
+        try:
+            return Selection(self._region, share.blocks, share.part)
+        except ValueError as error:
+            raise TransferError(Fault.REFUSED, str(error)) from error

@@ -5,10 +5,10 @@ from distserve_testing.driven_scheduler import DrivenScheduler, request_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distserve_worker.engine.interface import QueueFull
+from distserve_worker.engine.interface import QueueFull, Refused
 from distserve_worker.engine.scheduling.blocks import BlockManager
 from distserve_worker.engine.scheduling.decode import DecodeScheduler
-from distserve_worker.engine.scheduling.interface import Scheduler
+from distserve_worker.engine.scheduling.interface import Scheduler, Step
 from distserve_worker.engine.scheduling.rules import BatchRules
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=10)
@@ -43,9 +43,14 @@ def _running(driven: DrivenScheduler, *sizes: tuple[int, int]) -> None:
         driven.finish_import(0)
 
 
+def _next_and_put_back(driven: DrivenScheduler) -> tuple[list[str], list[str]]:
+    step = driven.next() or Step()
+    running, put_back = ([request.request_id for request in some] for some in (step.running, step.put_back))
+    return running, put_back
+
+
 def _next(driven: DrivenScheduler) -> list[str]:
-    step = driven.next()
-    return [request.request_id for request in step.running] if step is not None else []
+    return _next_and_put_back(driven)[0]
 
 
 def _step_and_done(driven: DrivenScheduler) -> list[str]:
@@ -70,7 +75,7 @@ def _happen(driven: DrivenScheduler, event: str, choice: int, lanes: int) -> Non
             driven.cancel(sorted(driven.living)[choice % len(driven.living)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     sizes=REQUESTS,
     events=EVENTS,
@@ -162,13 +167,8 @@ def test_requests_join_the_lane_with_the_fewest_members_and_lanes_take_turns() -
 def test_the_youngest_gives_its_blocks_back_when_an_older_one_needs_them() -> None:
     driven = _driven(blocks=3)
     _running(driven, (3, 9), (2, 9), (2, 9))
-    step = driven.next()
-    assert step is not None
-    driven.done()
-    step = driven.next()
-    assert step is not None
-    assert [request.request_id for request in step.put_back] == ["r2"]
-    assert [request.request_id for request in step.running] == ["r0", "r1"]
+    _step_and_done(driven)
+    assert _next_and_put_back(driven) == (["r0", "r1"], ["r2"])
     assert driven.blocks.free_count == 0
 
 
@@ -176,10 +176,7 @@ def test_the_youngest_gives_its_blocks_back_when_it_is_the_one_that_needs_more()
     driven = _driven(blocks=2)
     _running(driven, (1, 5), (3, 4))
     _step_and_done(driven)
-    step = driven.next()
-    assert step is not None
-    assert [request.request_id for request in step.put_back] == ["r1"]
-    assert [request.request_id for request in step.running] == ["r0"]
+    assert _next_and_put_back(driven) == (["r0"], ["r1"])
 
 
 def test_a_request_sits_out_while_the_younger_ones_are_imported_and_goes_on_after_that() -> None:
@@ -192,10 +189,7 @@ def test_a_request_sits_out_while_the_younger_ones_are_imported_and_goes_on_afte
     assert not driven.scheduler.can_run()
     assert _next(driven) == []
     driven.finish_import(0)
-    step = driven.next()
-    assert step is not None
-    assert [request.request_id for request in step.running] == ["r0"]
-    assert [request.request_id for request in step.put_back] == ["r1"]
+    assert _next_and_put_back(driven) == (["r0"], ["r1"])
 
 
 def test_a_request_sits_out_while_the_younger_ones_are_on_their_way_and_goes_on_after_that() -> None:
@@ -206,10 +200,7 @@ def test_a_request_sits_out_while_the_younger_ones_are_on_their_way_and_goes_on_
     assert not driven.scheduler.can_run()
     assert _next(driven) == []
     driven.done()
-    step = driven.next()
-    assert step is not None
-    assert [request.request_id for request in step.running] == ["r0"]
-    assert [request.request_id for request in step.put_back] == ["r1"]
+    assert _next_and_put_back(driven) == (["r0"], ["r1"])
 
 
 def test_a_step_can_be_nothing_but_requests_that_leave() -> None:
@@ -220,9 +211,7 @@ def test_a_step_can_be_nothing_but_requests_that_leave() -> None:
     driven.done()
     _next(driven)
     driven.done()
-    step = driven.next()
-    assert step is not None
-    assert (step.requests, [request.request_id for request in step.put_back]) == ((), ["r1"])
+    assert _next_and_put_back(driven) == ([], ["r1"])
     assert len(driven.flights) == 1
 
 
@@ -286,7 +275,11 @@ def test_the_queue_is_bounded() -> None:
     with pytest.raises(QueueFull, match="1 requests wait for decode, which is the limit"):
         scheduler.add(request_of("r1", [0], 1, output=(1,)))
     assert scheduler.queued_tokens == 10
-    assert not scheduler.parks
+
+
+def test_a_decode_leg_needs_the_token_that_prefill_sampled() -> None:
+    with pytest.raises(Refused, match="needs the token that prefill sampled"):
+        _driven().add(request_of("r0", [0] * 9, 1))
 
 
 def test_only_a_reserved_request_can_be_imported() -> None:

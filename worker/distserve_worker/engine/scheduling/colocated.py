@@ -57,9 +57,9 @@ class ColocatedScheduler:
         """See `Scheduler.remove`; what it has computed can still be found."""
         if (ticket := self._members.remove(request_id)) is not None:
             self._prompts.seal(ticket)
-            self._flights.free(request_id)
-        elif self._prompts.remove(request_id):
-            self._flights.free(request_id)
+            self._flights.free(ticket.request)
+        elif (ticket := self._prompts.remove(request_id)) is not None:
+            self._flights.free(ticket.request)
 
     def reserve(self) -> tuple[Request, ...]:
         """Nothing is imported here."""

@@ -50,10 +50,11 @@ class DecodeScheduler:
 
     def remove(self, request_id: str) -> None:
         """See `Scheduler.remove`."""
-        if self._waiting.remove(request_id):
-            return
-        if self._reserved.pop(request_id, None) is not None or self._members.remove(request_id) is not None:
-            self._flights.free(request_id)
+        ticket = (
+            self._waiting.remove(request_id) or self._reserved.pop(request_id, None) or self._members.remove(request_id)
+        )
+        if ticket is not None:
+            self._flights.free(ticket.request)
 
     def reserve(self) -> tuple[Request, ...]:
         """See `Scheduler.reserve`."""

@@ -114,7 +114,7 @@ class Members:
 
     def _grounded(self) -> list[Ticket]:
         """Members in no step on its way, oldest first."""
-        return [ticket for ticket in self._tickets if ticket.request_id not in self._flights]
+        return [ticket for ticket in self._tickets if ticket.request not in self._flights]
 
     def _lacks_block(self, ticket: Ticket) -> bool:
         request = ticket.request

@@ -6,6 +6,7 @@ from distserve_worker.engine.scheduling.flights import Flights
 from distserve_worker.engine.scheduling.interface import Step
 from distserve_worker.engine.scheduling.prompts import Prompts
 from distserve_worker.engine.scheduling.rules import PromptRules
+from distserve_worker.engine.scheduling.tickets import Ticket
 
 
 class PrefillScheduler:
@@ -18,7 +19,7 @@ class PrefillScheduler:
         self._rules = rules
         self._flights = Flights(blocks)
         self._prompts = Prompts(blocks, self._flights, rules, max_waiting)
-        self._parked: set[str] = set()
+        self._parked: dict[str, Ticket] = {}
 
     @property
     def queued_tokens(self) -> int:
@@ -47,9 +48,9 @@ class PrefillScheduler:
 
     def remove(self, request_id: str) -> None:
         """See `Scheduler.remove`."""
-        if request_id in self._parked or self._prompts.remove(request_id):
-            self._parked.discard(request_id)
-            self._flights.free(request_id)
+        ticket = self._parked.pop(request_id, None) or self._prompts.remove(request_id)
+        if ticket is not None:
+            self._flights.free(ticket.request)
 
     def reserve(self) -> tuple[Request, ...]:
         """Nothing is imported here."""
@@ -72,7 +73,7 @@ class PrefillScheduler:
         self._flights.end(step)
         for ticket in self._prompts.finished(step):
             ticket.request.stage = Stage.PARKED
-            self._parked.add(ticket.request_id)
+            self._parked[ticket.request_id] = ticket
 
     def _admits(self, cost: int) -> bool:
         return cost <= self.blocks.free_count

@@ -62,13 +62,13 @@ class Prompts:
         ticket.computed = 0
         self._waiting.put_back(ticket)
 
-    def remove(self, request_id: str) -> bool:
-        """Forget a prompt, which keeps its blocks; whether it was here."""
-        return self._begun.pop(request_id, None) is not None or self._waiting.remove(request_id)
+    def remove(self, request_id: str) -> Ticket | None:
+        """Forget a prompt, which keeps its blocks."""
+        return self._begun.pop(request_id, None) or self._waiting.remove(request_id)
 
     def can_fill(self, admits: Callable[[int], bool]) -> bool:
         """Whether `fill` would return anything."""
-        if any(request_id not in self._flights for request_id in self._begun):
+        if any(ticket.request not in self._flights for ticket in self._begun.values()):
             return True
         start = self._start_of_first()
         return start is not None and admits(start.cost)
@@ -80,7 +80,7 @@ class Prompts:
         """
         chunks: list[Chunk] = []
         for ticket in self._begun.values():
-            if room > 0 and ticket.request_id not in self._flights:
+            if room > 0 and ticket.request not in self._flights:
                 chunks.append(self._cut(ticket, room))
                 room -= chunks[-1].stop - chunks[-1].start
         while room > 0 and (start := self._start_of_first()) is not None and admits(start.cost):

@@ -62,11 +62,11 @@ class Waiting:
         self.tokens -= len(ticket.request.tokens)
         return ticket
 
-    def remove(self, request_id: str) -> bool:
-        """Take a request out; whether it was here."""
+    def remove(self, request_id: str) -> Ticket | None:
+        """Take a request out."""
         for place, ticket in enumerate(self._tickets):
             if ticket.request_id == request_id:
                 del self._tickets[place]
                 self.tokens -= len(ticket.request.tokens)
-                return True
-        return False
+                return ticket
+        return None

@@ -43,7 +43,8 @@ class Step:
 class Scheduler(Protocol):
     """Several steps may be on their way (one for each stage); a request is in one of them at most.
 
-    Blocks of a request in a step on its way are not given to anybody else before `done`.
+    Blocks of a request in a step on its way are not given to anybody else before `done`. The scheduler keeps the
+    `stage` of its requests.
     """
 
     @property
@@ -93,7 +94,7 @@ class Scheduler(Protocol):
         ...
 
     def can_run(self) -> bool:
-        """Whether `next` or `reserve` would return anything now."""
+        """Whether `next` or `reserve` has anything to do now; if not, both return nothing."""
         ...
 
     def next(self) -> Step | None:

@@ -1,10 +1,13 @@
 """What ends a worker or gateway process before its time, and where the reason is left for Kubernetes."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from distserve_proto.contract import ExitReason
+from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +22,20 @@ class WorkerFailure(Exception):  # noqa: N818 - named after what the pod's condi
     def __init__(self, reason: ExitReason, text: str) -> None:
         super().__init__(f"{reason}: {text}")
         self.reason = reason
+        self.text = text
+
+
+@contextmanager
+def model_faults(uri: str) -> Iterator[None]:
+    """Put the reason on what is wrong with the model at `uri`. Raises `WorkerFailure`."""
+    try:
+        yield
+    except ModelNotFound as error:
+        raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, str(error)) from error
+    except ModelInvalid as error:
+        raise WorkerFailure(ExitReason.MODEL_INVALID, str(error)) from error
+    except OSError as error:  # it is there, but cannot be read
+        raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, f"{uri}: {error}") from error
 
 
 def described(error: BaseException) -> str:

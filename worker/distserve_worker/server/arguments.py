@@ -13,10 +13,12 @@ from distserve_proto.contract import (
     WORKER_DATA_PORT,
     WORKER_GRPC_PORT,
     WORKER_HTTP_PORT,
+    WORKER_ROLES,
     ExitReason,
     Role,
 )
 from distserve_worker import flags
+from distserve_worker.engine.blueprint import KV_DTYPE
 from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure
 from distserve_worker.server.quantities import parse_bytes
 
@@ -34,7 +36,10 @@ class WorkerConfig:
     device: str
     max_model_length: int | None
     kv_cache_bytes: int
+    tp: int
+    pp: int
     max_batch_tokens: int
+    chunk_tokens: int | None
     max_running: int
     max_waiting: int
     host: str
@@ -71,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m distserve_worker.server",
-        description="Serve one phase of a model.",
+        description="Serve one phase of a model, or both.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
@@ -83,18 +88,23 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--role", type=Role, choices=(Role.PREFILL, Role.DECODE), required=True, help="phase to serve")
+    add("--role", type=Role, choices=WORKER_ROLES, required=True, help="phase to serve, or both")
     add("--model", required=True, help="path or URI (file://, hf://) of the weights")
     add("--served-name", required=True, help="model name that clients use")
-    add("--dtype", choices=("FP32", "BF16"), default="FP32", help="of weights and KV cache")
+    add("--dtype", choices=tuple(KV_DTYPE), default="FP32", help="of weights and KV cache; INT8: of matrices only")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="what the pod was given to compute on")
+    add("--tp", type=_POSITIVE, default=1, help="ranks that share each layer")
+    add("--pp", type=_POSITIVE, default=1, help="stages that the layers are cut into; tp * pp processes in all")
     add("--max-model-length", type=_POSITIVE, help="prompt + output tokens of a request; default: what fits")
 
 
 def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--kv-cache-memory", dest="kv_cache_bytes", type=_bytes, default="1Gi", help="quantity")
+    add("--kv-cache-memory", dest="kv_cache_bytes", type=_bytes, default="1Gi", help="quantity, of all ranks together")
     add("--max-batch-tokens", type=_POSITIVE, default=512, help="new tokens of a prefill batch (L_m)")
+    add(
+        "--chunk-tokens", type=_POSITIVE, help="tokens of a step into which prompts are cut; default: prompts are whole"
+    )
     add("--max-running", type=_POSITIVE, default=64, help="requests of a decode batch")
     add("--max-waiting", type=_POSITIVE, default=256, help="requests that may queue")
     add("--lease-seconds", type=flags.seconds, default=30.0, help="life of a parked KV cache nobody renews")

@@ -1,8 +1,20 @@
 """What the engine thread tells the event loop."""
 
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
-from distserve_worker.engine.interface import BlockRef, Description, Dropped, Load, Parked, Refused, Region, Token
+from distserve_worker.engine.interface import (
+    BlockRef,
+    Description,
+    Dropped,
+    Load,
+    Parked,
+    PutBack,
+    Refused,
+    Region,
+    Started,
+    Token,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +25,7 @@ class Ready:
     load: Load
     tokenizer_digest: str
     region: Region  # KV memory of the rank in this process
+    transfers: tuple[Connection, ...]  # to the agents of all other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class Target:
     blocks: tuple[BlockRef, ...]
 
 
-Arrival = Admission | Token | Exported | Target | Dropped
+Arrival = Admission | Started | Token | Exported | Target | PutBack | Dropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Puts the parts of a worker together around a loaded engine, and takes them apart."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from distserve_proto.contract import Role
 from distserve_worker.engine.interface import Region
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
+from distserve_worker.server.colocating import Colocating
 from distserve_worker.server.dispatching import Dispatcher
 from distserve_worker.server.fetching import Fetching
 from distserve_worker.server.identity import Identity, compatibility_key, new_incarnation
@@ -38,7 +39,7 @@ _STOP_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """What only a prefill or only a decode worker has."""
+    """What only workers of one role have."""
 
     side: Side
     close: Callable[[], Awaitable[None]]
@@ -69,7 +70,7 @@ class Worker:
         self.identity = _identity(config, ready, port)
         legs, streams = Legs(metrics), Streams(ready.load)
         shared = _Shared(config, engine, metrics, self._server, legs, streams, self.identity, ready.region)
-        self._half = _prefill_half(shared) if config.role is Role.PREFILL else _decode_half(shared)
+        self._half = _HALVES[config.role](shared)
         self.dispatcher = Dispatcher(engine.post, self._half.side, legs, streams, metrics, config.max_waiting)
         description = _description(config, ready, self.identity, self._half.side)
         worker_pb2_grpc.add_WorkerServicer_to_server(WorkerService(self.dispatcher, description), self._server)
@@ -121,6 +122,20 @@ def _decode_half(shared: _Shared) -> _Half:
     return _Half(fetching, close)
 
 
+def _colocated(shared: _Shared) -> _Half:
+    async def close() -> None:
+        """No KV moves: there is nothing to end."""
+
+    return _Half(Colocating(shared.engine.post), close)
+
+
+_HALVES: Final[Mapping[Role, Callable[[_Shared], _Half]]] = {
+    Role.PREFILL: _prefill_half,
+    Role.DECODE: _decode_half,
+    Role.COLOCATED: _colocated,
+}
+
+
 def _close(agents: Sequence[Agent]) -> None:
     for agent in agents:
         agent.close()
@@ -147,5 +162,5 @@ def _description(config: WorkerConfig, ready: Ready, identity: Identity, side: S
         layout=layout_message(identity.layout),
         tokenizer_digest=ready.tokenizer_digest,
         max_waiting=config.max_waiting,
-        max_running=config.max_running if config.role is Role.DECODE else 0,
+        max_running=0 if config.role is Role.PREFILL else config.max_running,
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from distserve_proto import worker_pb2
-from distserve_worker.engine.interface import Dropped, QueueFull, Refused, Token, TooLong
+from distserve_worker.engine.interface import Dropped, PutBack, QueueFull, Refused, Started, Token, TooLong
 from distserve_worker.server.arrivals import Admission, Arrival, Batch, Exported, Step, Target
 from distserve_worker.server.commands import Admit, Command
 from distserve_worker.server.legs import Leg, Legs
@@ -127,17 +127,35 @@ class Dispatcher:
         if leg is None:
             return  # cancelled meanwhile; its `Drop` is on the way
         match arrival:
-            case Admission(_, Refused() as refusal):
-                self._fail(leg, _code_of(refusal), str(refusal))
-            case Token():
-                self._token(leg, arrival, step)
+            case Admission(_, refusal):
+                if refusal is not None:
+                    self._fail(leg, _code_of(refusal), str(refusal))
+            case Started() | Token():
+                assert step is not None, "they come from steps"
+                self._progress(leg, arrival, step)
             case Exported() | Target():
                 self._side.take(leg, arrival)
+            case PutBack() | Dropped():
+                self._leave(leg, arrival)
+
+    def _progress(self, leg: Leg, arrival: Started | Token, step: Step) -> None:
+        match arrival:
+            case Started(_, cached_tokens):
+                leg.started = step.started
+                leg.stages.prefill_queue = step.started - leg.received
+                leg.stages.cached_tokens = cached_tokens
+            case Token():
+                self._token(leg, arrival, step)
+
+    def _leave(self, leg: Leg, arrival: PutBack | Dropped) -> None:
+        match arrival:
+            case PutBack():
+                self._legs.put_back(leg)
+                self._side.drop(leg.key)
             case Dropped(_, message):
                 self._fail(leg, worker_pb2.FAILURE_CODE_INTERNAL, message)
 
-    def _token(self, leg: Leg, token: Token, step: Step | None) -> None:
-        assert step is not None, "tokens come from steps"
+    def _token(self, leg: Leg, token: Token, step: Step) -> None:
         self._metrics.tokens.inc()
         leg.event.tokens.append(token.token)
         if token.logprobs is not None:
@@ -173,7 +191,7 @@ def _key_of(arrival: Arrival) -> str:
             return parked.request_id
         case Admission(key, _) | Target(key, _):
             return key
-        case Token(key) | Dropped(key):
+        case Started(key) | Token(key) | PutBack(key) | Dropped(key):
             return key
 
 

@@ -23,7 +23,8 @@ class Leg:
     outbox: Outbox
     received: float
     stages: worker_pb2.Stages = field(default_factory=worker_pb2.Stages)
-    joined: float | None = None  # when its KV was complete, on a decode worker
+    started: float = 0.0  # when the engine began to compute its first tokens
+    joined: float | None = None  # when its KV was complete: pulled, or computed on a colocated worker
     deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -83,6 +84,12 @@ class Legs:
     def finish(self, leg: Leg, reason: FinishReason) -> None:
         """The leg ended well."""
         leg.event.finished.CopyFrom(finished(reason, leg.stages))
+        self.remove(leg)
+
+    def put_back(self, leg: Leg) -> None:
+        """There was no memory left for it; its gateway goes on elsewhere."""
+        leg.event.put_back.CopyFrom(worker_pb2.PutBack(stages=leg.stages))
+        self._metrics.requests_put_back.inc()
         self.remove(leg)
 
     def fail(self, leg: Leg, code: worker_pb2.FailureCode.ValueType, message: str) -> None:

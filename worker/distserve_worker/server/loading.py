@@ -1,19 +1,29 @@
-"""Builds the engine on its thread and puts a name on whatever goes wrong with that."""
+"""Builds the engine on its thread, with all its ranks, and puts a name on whatever goes wrong with that."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
 
 from distserve_proto.contract import ExitReason, Role
+from distserve_worker.engine.blueprint import (
+    Blueprint,
+    ConfigurationInvalid,
+    EngineConfig,
+    EngineRole,
+    ModelDoesNotFit,
+    blueprint_of,
+)
 from distserve_worker.engine.interface import Engine
-from distserve_worker.exiting import WorkerFailure
+from distserve_worker.engine.parallel import Grid
+from distserve_worker.exiting import WorkerFailure, model_faults
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.pinning import pin_torch
-from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.server.ranks.launching import RankProcesses
 from distserve_worker.weights.locating import locate
 from distserve_worker.weights.tokenizer_digest import tokenizer_digest
+
+_ROLES: dict[Role, EngineRole] = {Role.PREFILL: "prefill", Role.DECODE: "decode", Role.COLOCATED: "colocated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +33,45 @@ class Loaded:
     engine: Engine
     tokenizer_digest: str  # of the tokenizer that belongs to its weights
     max_step_tokens: int
+    ranks: RankProcesses | None = None  # those in other processes
+
+    @property
+    def transfers(self) -> list[Connection]:
+        """Where ranks in other processes take orders about their KV memory from."""
+        return self.ranks.transfers if self.ranks is not None else []
+
+    def reason(self, error: BaseException) -> BaseException:
+        """Why a step failed: often it is not its own fault but that of a rank that has gone."""
+        failure = self.ranks.failure() if self.ranks is not None else None
+        return failure or error
 
 
-def load(config: WorkerConfig, threads: int) -> Loaded:
-    """Find the model, load it and set the KV memory aside. Raises `WorkerFailure`."""
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who hears of the engine while it loads and afterwards; called from any thread."""
+
+    progress: Callable[[float], None]  # share of the weights that are loaded
+    failed: Callable[[WorkerFailure], None]  # a rank has ended
+
+
+def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
+    """Find the model, load it on all ranks and set the KV memory aside. Raises `WorkerFailure`."""
     _check_device(config.device)
-    with _named(config.model):
+    with model_faults(config.model):
         model = locate(config.model)
         digest = tokenizer_digest(model)  # first: a damaged file is found before torch is imported
-    pin_torch(threads)
-    with _named(config.model):
-        engine = _engine(config, model)
-    return Loaded(engine, digest, _max_step_tokens(config, engine))
+        blueprint = _blueprint(config, model)
+    each = max(1, threads // blueprint.grid.ranks)
+    ranks = RankProcesses(blueprint, range(1, blueprint.grid.ranks), each) if blueprint.grid.ranks > 1 else None
+    pin_torch(each)
+    try:
+        with model_faults(config.model):
+            engine = _engine(blueprint, ranks, watcher)
+    except BaseException:
+        if ranks is not None:
+            ranks.kill()
+        raise
+    return Loaded(engine, digest, _max_step_tokens(config, engine), ranks)
 
 
 def _check_device(device: str) -> None:
@@ -44,44 +81,56 @@ def _check_device(device: str) -> None:
         raise WorkerFailure(ExitReason.CONFIGURATION_INVALID, text)
 
 
-@contextmanager
-def _named(uri: str) -> Iterator[None]:
-    """Put the reason on what is wrong with the model at `uri`."""
-    try:
-        yield
-    except ModelNotFound as error:
-        raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, str(error)) from error
-    except ModelInvalid as error:
-        raise WorkerFailure(ExitReason.MODEL_INVALID, str(error)) from error
-    except OSError as error:  # it is there, but cannot be read
-        raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, f"{uri}: {error}") from error
-
-
 def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:
-    """A prefill batch, or one long prompt alone; one token for each request of a decode batch."""
+    """A prefill batch, or one long prompt alone, and one token for each request of a decode batch."""
     if config.role is Role.DECODE:
         return config.max_running
-    return max(config.max_batch_tokens, engine.description.max_model_length)
+    prompts = max(config.max_batch_tokens, engine.description.max_model_length)
+    return prompts + (config.max_running if config.role is Role.COLOCATED else 0)
 
 
-def _engine(config: WorkerConfig, model: Path) -> Engine:
-    # imported here, on the engine thread: importing torch takes seconds, in which probes must be answered
-    from distserve_worker.engine.building import ConfigurationInvalid, EngineConfig, ModelDoesNotFit, build_engine
-
-    role: Literal["prefill", "decode"] = "prefill" if config.role is Role.PREFILL else "decode"
+def _blueprint(config: WorkerConfig, model: Path) -> Blueprint:
     try:
-        engine_config = EngineConfig(
-            role=role,
-            model=model,
-            kv_cache_bytes=config.kv_cache_bytes,
-            dtype=config.dtype,
-            max_model_length=config.max_model_length,
-            max_batch_tokens=config.max_batch_tokens,
-            max_running=config.max_running,
-            max_waiting=config.max_waiting,
+        return blueprint_of(
+            EngineConfig(
+                role=_ROLES[config.role],
+                model=model,
+                kv_cache_bytes=config.kv_cache_bytes,
+                dtype=config.dtype,
+                max_model_length=config.max_model_length,
+                max_batch_tokens=config.max_batch_tokens,
+                max_running=config.max_running,
+                max_waiting=config.max_waiting,
+                grid=Grid(config.tp, config.pp),
+                chunk_tokens=config.chunk_tokens,
+            )
         )
-        return build_engine(engine_config)
     except ConfigurationInvalid as error:
         raise WorkerFailure(ExitReason.CONFIGURATION_INVALID, str(error)) from error
     except ModelDoesNotFit as error:
         raise WorkerFailure(ExitReason.MODEL_DOES_NOT_FIT, str(error)) from error
+
+
+def _engine(blueprint: Blueprint, ranks: RankProcesses | None, watcher: Watcher) -> Engine:
+    # imported here, on the engine thread: importing torch takes seconds, in which probes must be answered
+    from distserve_worker.engine.building import build_rank, engine_of
+    from distserve_worker.engine.execution.collectives import Meeting
+    from distserve_worker.engine.execution.executor import Driver, OneRank
+
+    if ranks is None:
+        built = build_rank(blueprint, 0, progress=watcher.progress)
+        return engine_of(blueprint, built, OneRank(built.rank))
+    shares = dict.fromkeys(range(blueprint.grid.ranks), 0.0)
+
+    def progress(rank: int, share: float) -> None:
+        shares[rank] = share
+        watcher.progress(sum(shares.values()) / len(shares))
+
+    meeting = Meeting(blueprint.grid, 0)
+    built = build_rank(blueprint, 0, meeting.collective, lambda share: progress(0, share))
+    ranks.loaded(progress)
+    ranks.watch(watcher.failed)
+    port = meeting.host()
+    ranks.meet(port, lambda: meeting.join(port))
+    executor = Driver(built.rank, ranks.batches, meeting.pipe, blueprint.model.hidden)
+    return engine_of(blueprint, built, executor)

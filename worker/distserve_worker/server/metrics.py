@@ -23,6 +23,7 @@ class Metrics:
         self.steps = self._counter("steps", "Engine steps")
         self.tokens = self._counter("tokens", "Tokens sampled")
         self.leases_expired = self._counter("kv_leases_expired", "Parked KV freed because nobody renewed its lease")
+        self.requests_put_back = self._counter("requests_put_back", "Requests that gave their KV memory back")
         self.requests_failed = self._counter("requests_failed", "Requests that ended with a failure", "code")
         self.pull_bytes = self._counter("kv_pull_bytes", "KV bytes pulled", "transport")
         self.pull_seconds = Histogram(

@@ -92,8 +92,7 @@ class Parking:
 
     def clock(self, leg: Leg, step: Step) -> None:
         """See `Side.clock`."""
-        leg.stages.prefill_queue = step.started - leg.received
-        leg.stages.prefill = step.ended - step.started
+        leg.stages.prefill = step.ended - leg.started
 
     def take(self, leg: Leg, arrival: Exported | Target) -> None:
         """Park the KV and tell the gateway its handle."""

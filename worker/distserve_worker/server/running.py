@@ -5,7 +5,7 @@ import json
 import logging
 import signal
 import time
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
 from distserve_proto import worker_pb2
@@ -17,7 +17,7 @@ from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.assembling import Worker
 from distserve_worker.server.health import HealthServer
 from distserve_worker.server.listeners import open_socket
-from distserve_worker.server.loading import load
+from distserve_worker.server.loading import Loaded, Watcher, load
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import Stage, State
@@ -37,7 +37,14 @@ async def run_worker(config: WorkerConfig, threads: int) -> None:
     pulse = Pulse()
     health = HealthServer(state, metrics, pulse)
     health.start(listener)
-    engine = EngineThread(partial(load, config, threads), pulse)
+
+    def loaded(share: float) -> None:
+        state.loaded = share
+
+    def build(failed: Callable[[BaseException], None]) -> Loaded:
+        return load(config, threads, Watcher(loaded, failed))
+
+    engine = EngineThread(build, pulse)
     try:
         ready = await _loaded(engine, stop)
         if ready is not None:
@@ -98,9 +105,9 @@ async def _serve(worker: Worker, engine: EngineThread, state: State, stop: async
         state.stage = Stage.FAILED
         worker.dispatcher.fail_all(worker_pb2.FAILURE_CODE_INTERNAL, str(failure))
     await worker.close()
-    await engine.stop()
     if failure is not None:
-        raise failure
+        raise failure  # its thread may wait for a rank that is gone
+    await engine.stop()
 
 
 async def _drain(worker: Worker, engine: EngineThread, state: State, seconds: float) -> None:
@@ -118,4 +125,5 @@ async def _drain(worker: Worker, engine: EngineThread, state: State, seconds: fl
 def _failure(engine: EngineThread) -> WorkerFailure | None:
     if not engine.failed.done():
         return None
-    return WorkerFailure(ExitReason.ENGINE_FAILED, described(engine.failed.result()))
+    error = engine.failed.result()
+    return error if isinstance(error, WorkerFailure) else WorkerFailure(ExitReason.ENGINE_FAILED, described(error))

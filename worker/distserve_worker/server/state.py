@@ -20,6 +20,7 @@ class State:
         self._model = model
         self._began = time.monotonic()
         self.stage = Stage.LOADING
+        self.loaded: float | None = None  # share of the weights; written by the engine thread
 
     @property
     def ready(self) -> bool:
@@ -30,5 +31,6 @@ class State:
     def text(self) -> str:
         """For people who read the probe's answer."""
         if self.stage is Stage.LOADING:
-            return f"{self.stage} {self._model} for {time.monotonic() - self._began:.0f} s"
+            share = "" if self.loaded is None else f", {self.loaded:.0%} of the weights"
+            return f"{self.stage} {self._model} for {time.monotonic() - self._began:.0f} s{share}"
         return str(self.stage)

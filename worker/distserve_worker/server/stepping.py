@@ -27,8 +27,11 @@ T = TypeVar("T")
 class EngineThread:
     """Made and used on the event loop; `failed` gets the exception that ended the engine."""
 
-    def __init__(self, build: Callable[[], Loaded], pulse: Pulse) -> None:
-        """Start loading; `ready` gets what the engine is, or the exception of `build`. `pulse` gets its progress."""
+    def __init__(self, build: Callable[[Callable[[BaseException], None]], Loaded], pulse: Pulse) -> None:
+        """Start loading; `ready` gets what the engine is, or the exception of `build`. `pulse` gets its progress.
+
+        `build` is given what ends the engine from any thread, loaded or not.
+        """
         self._pulse = pulse
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Ready] = self._loop.create_future()
@@ -50,16 +53,22 @@ class EngineThread:
         except queue.Full:
             self._fail(RuntimeError(f"the engine left {_MAX_COMMANDS} commands undone"))
 
+    def fail(self, error: BaseException) -> None:
+        """End the engine, from any thread."""
+        self._loop.call_soon_threadsafe(self._fail, error)
+
     async def stop(self) -> None:
         """End the thread after its step, or give up on it."""
         self.post(Stop())
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
-    def _run(self, build: Callable[[], Loaded]) -> None:
+    def _run(self, build: Callable[[Callable[[BaseException], None]], Loaded]) -> None:
         try:
-            loaded = build()
+            loaded = build(self.fail)
             engine = loaded.engine
-            ready = Ready(engine.description, engine.load(), loaded.tokenizer_digest, engine.region)
+            ready = Ready(
+                engine.description, engine.load(), loaded.tokenizer_digest, engine.region, tuple(loaded.transfers)
+            )
             self._loop.call_soon_threadsafe(_settle, self.ready, ready)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the loop has to know
             self._loop.call_soon_threadsafe(_settle_exception, self.ready, error)
@@ -69,7 +78,7 @@ class EngineThread:
                 pass
         except BaseException as error:
             log.exception("the engine failed")
-            self._loop.call_soon_threadsafe(self._fail, error)
+            self.fail(loaded.reason(error))
 
     def _turn(self, loaded: Loaded) -> bool:
         """Commands, then a step; False at the end."""
@@ -112,6 +121,8 @@ class EngineThread:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error)
         _settle(self.failed, error)
 
 

@@ -1,0 +1,1 @@
+"""The other ranks of an instance: processes that this one starts, watches and outlives."""

@@ -1,0 +1,85 @@
+"""The process of a rank that takes no requests: loads its part, then computes what the driver sends."""
+
+import logging
+import os
+import signal
+import threading
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Final
+
+from distserve_proto.contract import ExitReason
+from distserve_worker.exiting import WorkerFailure, described, model_faults
+from distserve_worker.server.pinning import pin_torch
+from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
+
+log = logging.getLogger(__name__)
+
+WITHOUT_DRIVER: Final = 3  # exit status
+WITHOUT_PEER: Final = 4  # another rank has gone first: it knows the reason
+
+
+class _PeerGone(Exception):  # noqa: N818 - named after what happened
+    """An exchange broke off; whose fault it was shows elsewhere."""
+
+
+def main(assignment: Assignment, control: Connection, batches: Connection, transfers: Connection) -> None:
+    """Run until the driver is gone; what goes wrong before is told to it."""
+    _die_with_driver()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the driver drains first, and takes this process with it
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s rank {assignment.rank}: %(message)s")
+    status = WITHOUT_DRIVER
+    try:
+        _serve(assignment, control, batches, transfers)
+    except _PeerGone as error:
+        log.warning("%s", error)
+        status = WITHOUT_PEER
+    except WorkerFailure as failure:
+        control.send(Fault(failure.reason, failure.text))
+    except (EOFError, BrokenPipeError):
+        pass
+    except Exception as error:
+        log.exception("the rank failed")
+        control.send(Fault(ExitReason.ENGINE_FAILED, described(error)))
+    logging.shutdown()
+    os._exit(status)  # other threads may be inside anything
+
+
+def _serve(assignment: Assignment, control: Connection, batches: Connection, transfers: Connection) -> None:
+    # imported here: the process is there at once, and torch is read while others of the instance read it too
+    from distserve_worker.engine.building import build_rank
+    from distserve_worker.engine.execution.collectives import Meeting, PeerLost
+    from distserve_worker.engine.execution.executor import Follower
+
+    pin_torch(assignment.threads)
+    blueprint = assignment.blueprint
+    meeting = Meeting(blueprint.grid, assignment.rank)
+
+    def progress(share: float) -> None:
+        control.send(Progress(share))
+
+    with model_faults(str(blueprint.config.model)):
+        built = build_rank(blueprint, assignment.rank, meeting.collective, progress)
+    control.send(Loaded())
+    meet = control.recv()
+    assert isinstance(meet, Meet), f"the driver said {meet}"
+    meeting.join(meet.port)
+    control.send(Met())
+    follower = Follower(built.rank, batches, meeting.pipe, blueprint.model.hidden)
+    try:
+        follower.run()
+    except PeerLost as error:
+        raise _PeerGone(str(error)) from error
+
+
+def _die_with_driver() -> None:
+    """However the driver ends, also while this process is inside a step."""
+    parent = parent_process()
+    assert parent is not None, "a rank is started by its driver"
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(WITHOUT_DRIVER)
+
+    threading.Thread(target=watch, name="driver-watch", daemon=True).start()

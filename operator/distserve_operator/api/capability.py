@@ -6,19 +6,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Bounds of an instance, and which kinds of fleet there are."""
+    """Which kinds of fleet there are besides instances of one pod each."""
 
-    widest: int  # tp
-    deepest: int  # pp
-    colocated: bool  # instances for both phases
+    across_nodes: bool  # instances of several pods, with stages on several nodes
     inside_nodes: bool  # prefill and decode of a segment in one pod, so that KV stays in its node
 
-    @property
-    def fewest_devices(self) -> int:
-        """Devices of the smallest fleet."""
-        return 1 if self.colocated else 2
 
-
-WORKERS: Final = Capability(widest=1, deepest=1, colocated=False, inside_nodes=False)
+WORKERS: Final = Capability(across_nodes=False, inside_nodes=False)
 # The same for people.
-WORKERS_TEXT: Final = "this version runs instances of one device, prefill and decode in pods of their own on any nodes"
+WORKERS_TEXT: Final = (
+    "this version runs an instance in one pod, so on one node, and prefill and decode in different ones"
+)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from distserve_operator.api.devices import DeviceType
 from distserve_operator.api.model import ModelSource
+from distserve_operator.api.shape import Placement
 from distserve_operator.api.targets import Targets
 
 
@@ -47,50 +48,18 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Parallelism and count of the instances of one role."""
-
-    tp: int
-    pp: int
-    replicas: int
-
-    @property
-    def devices_per_instance(self) -> int:
-        """Devices of one instance."""
-        return self.tp * self.pp
-
-    @property
-    def devices(self) -> int:
-        """Devices of all instances."""
-        return self.devices_per_instance * self.replicas
-
-    def __str__(self) -> str:
-        stages = f"PP{self.pp}" if self.pp > 1 else ""
-        return f"{self.replicas}xTP{self.tp}{stages}"
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Shapes of both roles: of the spec, or found by the search."""
-
-    prefill: Shape
-    decode: Shape
-
-    @property
-    def devices(self) -> int:
-        """Devices of the whole fleet."""
-        return self.prefill.devices + self.decode.devices
-
-    def __str__(self) -> str:
-        return f"{self.prefill} -> {self.decode}"
-
-
-@dataclass(frozen=True, slots=True)
 class Gateway:
     """`spec.gateway`."""
 
     replicas: int
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """`spec.security`. `isolate_prefixes`: requests with different API keys share no cached beginning of a prompt."""
+
+    isolate_prefixes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +74,7 @@ class DistServeDeployment:
     cluster: Cluster
     placement: Placement
     gateway: Gateway
+    security: Security = Security()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +90,18 @@ class Wanted:
     cluster: Cluster
     placement: Placement | Targets
     gateway: Gateway
+    security: Security = Security()
 
     def placed(self, placement: Placement) -> DistServeDeployment:
         """The same in a shape."""
         return DistServeDeployment(
-            self.namespace, self.name, self.uid, self.generation, self.model, self.cluster, placement, self.gateway
+            self.namespace,
+            self.name,
+            self.uid,
+            self.generation,
+            self.model,
+            self.cluster,
+            placement,
+            self.gateway,
+            self.security,
         )

@@ -5,10 +5,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class SecretKey:
+    """A key of a Secret in the deployment's namespace."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class HubModel:
-    """`hf://organisation/name@revision`; a pod downloads it itself."""
+    """`hf://organisation/name@revision`; a pod downloads it itself, with `token` if the hub wants one.
+
+    `cache_claim`: the PersistentVolumeClaim in which all pods keep what they download; None: each keeps its own.
+    """
 
     uri: str
+    token: SecretKey | None = None
+    cache_claim: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from distserve_operator.api.deployment import (
     Gateway,
     Mode,
     Model,
-    Placement,
-    Shape,
+    Security,
     Wanted,
 )
 from distserve_operator.api.devices import DeviceType
-from distserve_operator.api.model import parse_model_uri
+from distserve_operator.api.model import HubModel, ModelSource, SecretKey, parse_model_uri
 from distserve_operator.api.quantities import parse_bytes
+from distserve_operator.api.shape import Colocated, Disaggregated, Placement, Shape
 from distserve_operator.api.targets import Slo, Targets, Tokens, Workload
 
 NVIDIA_GPU = "nvidia.com/gpu"
@@ -42,6 +42,7 @@ def parse(body: Mapping[str, Any]) -> Wanted:
             cluster=_cluster(spec["cluster"]),
             placement=_placement(spec),
             gateway=_gateway(spec.get("gateway") or {}),
+            security=_security(spec.get("security") or {}),
         )
     except KeyError as error:
         raise SpecError(f"spec has no field {error}") from error
@@ -52,11 +53,19 @@ def parse(body: Mapping[str, Any]) -> Wanted:
 def _model(model: Mapping[str, Any], default_name: str) -> Model:
     return Model(
         uri=model["uri"],
-        source=parse_model_uri(model["uri"]),
+        source=_source(model["uri"], model.get("hub") or {}),
         dtype=model.get("dtype", "BF16"),
         served_name=model.get("servedName", default_name),
         max_model_length=model.get("maxModelLength"),
     )
+
+
+def _source(uri: str, hub: Mapping[str, Any]) -> ModelSource:
+    source, secret = parse_model_uri(uri), hub.get("tokenSecret")
+    if not isinstance(source, HubModel):
+        return source
+    token = None if secret is None else SecretKey(secret["name"], secret.get("key", "token"))
+    return HubModel(uri, token, hub.get("cacheClaim"))
 
 
 def _cluster(cluster: Mapping[str, Any]) -> Cluster:
@@ -76,14 +85,26 @@ def _placement(spec: Mapping[str, Any]) -> Placement | Targets:
     placement = spec["placement"] or {}
     match placement.get("type", "Manual"):
         case "Manual":
-            return Placement(_shape(placement["prefill"]), _shape(placement["decode"]))
+            return _manual(placement)
         case "Auto":
             return Targets(_slo(spec["slo"]), _workload(spec["workload"]))
     raise ValueError(f"placement.type is {placement['type']!r}: write Manual or Auto")
 
 
+def _manual(placement: Mapping[str, Any]) -> Placement:
+    if "colocated" in placement:
+        return Colocated(_shape(placement["colocated"]))
+    return Disaggregated(_shape(placement["prefill"]), _shape(placement["decode"]))
+
+
 def _shape(shape: Mapping[str, Any]) -> Shape:
-    return Shape(tp=shape.get("tp", 1), pp=shape.get("pp", 1), replicas=shape.get("replicas", 1))
+    return Shape(
+        tp=shape.get("tp", 1),
+        pp=shape.get("pp", 1),
+        replicas=shape.get("replicas", 1),
+        max_batch_tokens=shape.get("maxBatchTokens"),
+        chunk_tokens=shape.get("chunkTokens"),
+    )
 
 
 def _slo(slo: Mapping[str, Any]) -> Slo:
@@ -110,3 +131,7 @@ def _tokens(tokens: Mapping[str, Any]) -> Tokens:
 
 def _gateway(gateway: Mapping[str, Any]) -> Gateway:
     return Gateway(replicas=gateway.get("replicas", 1), port=gateway.get("port", 8000))
+
+
+def _security(security: Mapping[str, Any]) -> Security:
+    return Security(isolate_prefixes=security.get("isolatePrefixes", False))

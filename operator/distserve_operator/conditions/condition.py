@@ -10,12 +10,13 @@ _LONGEST_MESSAGE: Final = 2048
 
 
 class ConditionType(StrEnum):
-    """Every condition that a DistServeDeployment has."""
+    """Every condition that a DistServeDeployment may have; of roles those that its shape has."""
 
     READY = "Ready"
     PLACEMENT = "PlacementReady"
     PREFILL = "PrefillReady"
     DECODE = "DecodeReady"
+    COLOCATED = "ColocatedReady"
     GATEWAY = "GatewayReady"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"

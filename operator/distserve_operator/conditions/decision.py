@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from distserve_operator.api.deployment import DistServeDeployment, Mode, Placement, Wanted
+from distserve_operator.api.deployment import DistServeDeployment, Mode, Wanted
+from distserve_operator.api.shape import Placement
 from distserve_operator.conditions.condition import State, Verdict
 from distserve_operator.conditions.placement import placement_verdict, search_verdict
 from distserve_operator.observed.recorded import RecordedPlan, Serving

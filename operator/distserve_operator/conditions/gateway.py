@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from distserve_operator.api.shape import can_serve
 from distserve_operator.conditions.condition import State, Verdict
 from distserve_operator.conditions.situation import Situation
 from distserve_operator.observed.answer import CannotServe, NoAnswer
@@ -16,9 +17,9 @@ def gateway_verdict(situation: Situation) -> Verdict:
 
 
 def is_in_question(situation: Situation) -> bool:
-    """Whether to ask the gateway: it and an instance of either role are ready, so there ought to be a usable pair."""
+    """Whether to ask the gateway: it and instances that can serve are ready, so it ought to find them usable."""
     unasked = gateway_verdict(replace(situation, answer=None))
-    return unasked.holds and situation.prefill.serves and situation.decode.serves
+    return unasked.holds and can_serve({pod.role for pod in situation.fleet.pods if pod.ready})
 
 
 def _refused(s: Situation) -> Verdict | None:

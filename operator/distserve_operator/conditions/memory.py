@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from distserve_operator.api.deployment import Placement, Wanted
+from distserve_operator.api.deployment import Wanted
+from distserve_operator.api.shape import Placement
 from distserve_operator.conditions.decision import Decision
 from distserve_operator.observed.recorded import serving_status
 from distserve_operator.observed.search import Answered, Search

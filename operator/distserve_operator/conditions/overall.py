@@ -1,5 +1,6 @@
 """Ready, Reconciling and Stalled: the sum of the other conditions, in the meaning of kstatus."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from distserve_operator.conditions.condition import ConditionType, State, Verdict, Verdicts
@@ -7,26 +8,31 @@ from distserve_operator.conditions.decision import NOT_PLACED, PLAN_ONLY
 from distserve_operator.conditions.gateway import gateway_verdict
 from distserve_operator.conditions.role import role_verdict
 from distserve_operator.conditions.situation import Situation, deployment_endpoint
+from distserve_proto.contract import Role
 
-_PARTS: Final = (ConditionType.PLACEMENT, ConditionType.PREFILL, ConditionType.DECODE, ConditionType.GATEWAY)
+ROLE_CONDITIONS: Final = {
+    Role.PREFILL: ConditionType.PREFILL,
+    Role.DECODE: ConditionType.DECODE,
+    Role.COLOCATED: ConditionType.COLOCATED,
+}
+# Shown of a deployment that has no shape yet.
+_USUAL_ROLES: Final = (Role.PREFILL, Role.DECODE)
 
 
 def verdicts_of(situation: Situation) -> Verdicts:
     """All conditions of a deployment that has a shape."""
     if situation.untouched is not None:
-        return verdicts_without_children(situation.placement, situation.untouched)
-    return _sum_up(
-        _serving(situation),
-        situation.placement,
-        role_verdict(situation.prefill),
-        role_verdict(situation.decode),
-        gateway_verdict(situation),
-    )
+        roles = tuple(one.role for one in situation.roles)
+        return verdicts_without_children(situation.placement, situation.untouched, roles)
+    verdicts = {one.role: role_verdict(one) for one in situation.roles}
+    return _sum_up(_serving(situation), situation.placement, verdicts, gateway_verdict(situation))
 
 
-def verdicts_without_children(placement: Verdict, untouched: Verdict) -> Verdicts:
+def verdicts_without_children(
+    placement: Verdict, untouched: Verdict, roles: tuple[Role, ...] = _USUAL_ROLES
+) -> Verdicts:
     """All conditions while no child is made or changed; `untouched` says why not."""
-    return _sum_up("", placement, untouched, untouched, untouched)
+    return _sum_up("", placement, dict.fromkeys(roles, untouched), untouched)
 
 
 def verdicts_of_invalid_spec(message: str) -> Verdicts:
@@ -34,8 +40,9 @@ def verdicts_of_invalid_spec(message: str) -> Verdicts:
     return verdicts_without_children(Verdict(State.FALSE, "SpecInvalid", message, permanent=True), NOT_PLACED)
 
 
-def _sum_up(serving: str, *verdicts: Verdict) -> Verdicts:
-    parts = dict(zip(_PARTS, verdicts, strict=True))
+def _sum_up(serving: str, placement: Verdict, roles: Mapping[Role, Verdict], gateway: Verdict) -> Verdicts:
+    of_roles = {ROLE_CONDITIONS[role]: verdict for role, verdict in roles.items()}
+    parts = {ConditionType.PLACEMENT: placement, **of_roles, ConditionType.GATEWAY: gateway}
     return {ConditionType.READY: _ready(parts, serving), **parts, **_progress(parts)}
 
 

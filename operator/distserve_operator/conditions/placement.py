@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from distserve_operator.api.capability import WORKERS, WORKERS_TEXT
+from distserve_operator.api.capability import WORKERS_TEXT
 from distserve_operator.api.deployment import Cluster, DistServeDeployment, Mode, Wanted
 from distserve_operator.conditions.condition import State, Verdict
+from distserve_operator.conditions.parallelism import cut_problem, known_model
 from distserve_operator.observed.recorded import RecordedPlan
 from distserve_operator.observed.search import Answered, Search, SearchFailed, Unanswerable
-from distserve_proto.contract import Role
 
 
 def placement_verdict(deployment: DistServeDeployment) -> Verdict:
@@ -28,17 +28,15 @@ def search_verdict(wanted: Wanted, search: Search) -> Verdict:
 
 
 def _unsupported_shape(deployment: DistServeDeployment) -> Verdict | None:
-    shapes = {Role.PREFILL: deployment.placement.prefill, Role.DECODE: deployment.placement.decode}
-    larger = [
-        f"placement.{role} has tp {shape.tp} and pp {shape.pp}"
-        for role, shape in shapes.items()
-        if shape.tp > WORKERS.widest or shape.pp > WORKERS.deepest
-    ]
-    if not larger:
+    model = known_model(deployment.model.uri)
+    if model is None:
         return None
-    most = f"tp up to {WORKERS.widest} and pp up to {WORKERS.deepest}"
-    text = f"{' and '.join(larger)}: this version runs {most}, lower them"
-    return Verdict(State.FALSE, "UnsupportedShape", text, permanent=True)
+    found = [
+        f"placement.{role}: {problem}"
+        for role, shape in deployment.placement.shapes.items()
+        if (problem := cut_problem(model, shape)) is not None
+    ]
+    return Verdict(State.FALSE, "UnsupportedShape", "; ".join(found), permanent=True) if found else None
 
 
 def _too_many_devices(deployment: DistServeDeployment) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""PrefillReady and DecodeReady."""
+"""PrefillReady, DecodeReady and ColocatedReady."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,6 +10,13 @@ from distserve_operator.conditions.situation import RoleSituation
 def role_verdict(situation: RoleSituation) -> Verdict:
     """True when every instance is ready and of the current template (B30)."""
     return next(verdict for check in _CHECKS if (verdict := check(situation)) is not None)
+
+
+def _not_wanted(s: RoleSituation) -> Verdict | None:
+    if s.shape.replicas:
+        return None
+    text = f"{len(s.alive)} {s.role} instances are left, which serve until those of the new shape do"
+    return Verdict(State.FALSE, "ScalingDown", text)
 
 
 def _all_ready(s: RoleSituation) -> Verdict | None:
@@ -57,6 +64,7 @@ def _starting(s: RoleSituation) -> Verdict:
 
 
 _CHECKS: Final[tuple[Callable[[RoleSituation], Verdict | None], ...]] = (
+    _not_wanted,
     _all_ready,
     _refused,
     _pod_problem,

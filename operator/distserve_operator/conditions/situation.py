@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from distserve_operator import names
-from distserve_operator.api.deployment import DistServeDeployment, Shape
+from distserve_operator.api.deployment import DistServeDeployment
+from distserve_operator.api.shape import Shape
 from distserve_operator.conditions.condition import Verdict
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.observed.answer import GatewayAnswer
@@ -14,7 +15,7 @@ from distserve_proto.contract import Role
 
 @dataclass(frozen=True, slots=True)
 class RoleSituation:
-    """One worker role: what is wanted and what there is."""
+    """One worker role: what is wanted and what there is. A role that is wanted no more has a shape of 0 replicas."""
 
     role: Role
     shape: Shape
@@ -34,11 +35,6 @@ class RoleSituation:
         return tuple(pod for pod in self.alive if pod.template_hash == self.template_hash)
 
     @property
-    def serves(self) -> bool:
-        """Whether an instance takes work, of whatever template."""
-        return any(pod.ready for pod in self.pods)
-
-    @property
     def current(self) -> tuple[WorkerPod, ...]:
         """Pods of the current template, those that ended included: their problems count."""
         return tuple(p for p in self.pods if p.template_hash == self.template_hash and not p.terminating)
@@ -53,8 +49,7 @@ class Situation:
 
     deployment: DistServeDeployment
     placement: Verdict
-    prefill: RoleSituation
-    decode: RoleSituation
+    roles: tuple[RoleSituation, ...]
     fleet: Fleet
     failures: tuple[Failure, ...]
     untouched: Verdict | None = None

@@ -19,9 +19,8 @@ def status_of(situation: Situation, memory: Memory, previous: Mapping[str, Any],
     status = _base(verdicts_of(situation), deployment.generation, previous, now) | memory
     status |= {
         "servedName": deployment.model.served_name,
-        Role.PREFILL.value: _counts(situation.prefill),
-        Role.DECODE.value: _counts(situation.decode),
-        Role.GATEWAY.value: _gateway_counts(situation),
+        **{str(one.role): _counts(one) for one in situation.roles},
+        str(Role.GATEWAY): _gateway_counts(situation),
     }
     if "serving" in memory:
         status["endpoint"] = deployment_endpoint(deployment)

@@ -8,6 +8,10 @@ from distserve_operator.manifests.worker_template import WorkerTemplate
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 _MIB: Final = 1024**2
+# The KV cache needs no room there, it is in files without a name; NCCL's buffers do, and on CPUs hardly anything.
+_SHARED_PER_RANK: Final = 64 * _MIB
+_SHARED_PER_GPU_RANK: Final = 256 * _MIB
+_SHARED_PART: Final = 8  # of the memory, at most
 # The engine of a GPU worker mostly waits for its GPU; without a limit it may take more.
 _CORES_PER_GPU: Final = 1
 
@@ -19,7 +23,7 @@ def requests_per_device(cluster: Cluster) -> dict[str, int]:
 
 
 def resources(template: WorkerTemplate) -> dict[str, Any]:
-    """`resources` of the worker's container. A CPU fleet asks for no GPU (B34)."""
+    """`resources` of the worker's container, its /dev/shm included. A CPU fleet asks for no GPU (B34)."""
     cluster = template.cluster
     asked = {name: amount * template.devices for name, amount in requests_per_device(cluster).items()}
     requests = {name: str(amount) for name, amount in asked.items()} | {"memory": f"{asked['memory'] // _MIB}Mi"}
@@ -40,6 +44,13 @@ def kv_cache_bytes(cluster: Cluster) -> int:
 def kv_cache_memory(template: WorkerTemplate) -> str:
     """Size of the KV cache of an instance, as a quantity."""
     return f"{kv_cache_bytes(template.cluster) * template.devices // _MIB}Mi"
+
+
+def shared_memory(template: WorkerTemplate) -> str:
+    """Size of /dev/shm of a pod with several ranks, as a quantity; it is a part of the memory that the pod asks for."""
+    usual = _SHARED_PER_RANK if template.cluster.resource_name is None else _SHARED_PER_GPU_RANK
+    each = min(usual, template.cluster.memory_per_device // _SHARED_PART)
+    return f"{each * template.devices // _MIB}Mi"
 
 
 def scheduling(template: WorkerTemplate, selector: dict[str, str]) -> dict[str, Any]:

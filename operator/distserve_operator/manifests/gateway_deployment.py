@@ -6,7 +6,7 @@ from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.settings import ImageSource
 from distserve_operator.manifests.metadata import object_metadata, role_labels, selector_labels
-from distserve_operator.manifests.model_files import ModelFiles, literal, model_files
+from distserve_operator.manifests.model_files import ModelFiles, literal, model_files, source_inputs
 from distserve_operator.manifests.probes import probes
 from distserve_operator.manifests.security import container_security, pod_security
 from distserve_operator.observed.images import image_annotation
@@ -26,6 +26,8 @@ def gateway_inputs(deployment: DistServeDeployment, source: ImageSource) -> dict
         "uri": deployment.model.uri,
         "servedName": deployment.model.served_name,
         "replicas": deployment.gateway.replicas,
+        "isolatePrefixes": deployment.security.isolate_prefixes or None,
+        **source_inputs(deployment.model.source),
     }
 
 
@@ -54,7 +56,7 @@ def _pod_spec(deployment: DistServeDeployment, source: ImageSource) -> dict[str,
         "serviceAccountName": names.gateway(deployment.name),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _DRAIN_SECONDS + _EXIT_SECONDS,
-        "securityContext": pod_security(),
+        "securityContext": pod_security(writes_claim=files.writes_claim),
         **({"imagePullSecrets": secrets} if secrets else {}),
         "containers": [_container(deployment, source, files)],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *files.volumes],
@@ -83,4 +85,5 @@ def _arguments(deployment: DistServeDeployment, model: str) -> list[str]:
         f"--namespace={deployment.namespace}",
         f"--deployment={names.label_value(deployment.name)}",
         f"--drain-seconds={_DRAIN_SECONDS}",
+        *(["--isolate-prefixes"] if deployment.security.isolate_prefixes else []),
     ]

@@ -11,16 +11,25 @@ _CACHE: Final = "/cache"
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """`argument` is what `--model` gets."""
+    """`argument` is what `--model` gets; `writes_claim`: one of the volumes is a claim that is written to."""
 
     argument: str
     volumes: list[dict[str, Any]]
     mounts: list[dict[str, Any]]
     environment: list[dict[str, Any]] = field(default_factory=list)
+    writes_claim: bool = False
+
+
+def source_inputs(source: ModelSource) -> dict[str, Any]:
+    """What a pod is made of besides the URI; None where there is nothing."""
+    match source:
+        case HubModel(_, token, cache_claim):
+            return {"token": token and [token.name, token.key], "cacheClaim": cache_claim}
+    return {}
 
 
 def model_files(source: ModelSource) -> ModelFiles:
-    """Mounts are read-only, except the cache of a pod that downloads."""
+    """Mounts are read-only, except the cache of pods that download."""
     match source:
         case ClaimModel(claim, path):
             volume = {"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
@@ -29,18 +38,24 @@ def model_files(source: ModelSource) -> ModelFiles:
             # No `type`: the kubelet would wait for a missing folder for ever, and only an event would say so.
             volume = {"name": "models", "hostPath": {"path": folder}}
             return ModelFiles(f"{_MODELS}/{name}", [volume], [_read_only_mount()])
-        case HubModel(uri):
-            return ModelFiles(
-                uri,
-                [{"name": "cache", "emptyDir": {}}],
-                [{"name": "cache", "mountPath": _CACHE}],
-                [{"name": "HF_HOME", "value": f"{_CACHE}/huggingface"}],
-            )
+        case HubModel():
+            return _downloaded(source)
 
 
 def literal(text: str) -> str:
     """`text` as an argument in which Kubernetes expands no `$(VARIABLE)`."""
     return text.replace("$", "$$")
+
+
+def _downloaded(source: HubModel) -> ModelFiles:
+    claim, token = source.cache_claim, source.token
+    store = {"emptyDir": {}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
+    environment: list[dict[str, Any]] = [{"name": "HF_HOME", "value": f"{_CACHE}/huggingface"}]
+    if token is not None:
+        key = {"secretKeyRef": {"name": token.name, "key": token.key}}
+        environment.append({"name": "HF_TOKEN", "valueFrom": key})
+    mount = {"name": "cache", "mountPath": _CACHE}
+    return ModelFiles(source.uri, [{"name": "cache", **store}], [mount], environment, claim is not None)
 
 
 def _read_only_mount() -> dict[str, Any]:

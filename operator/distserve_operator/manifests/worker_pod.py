@@ -5,7 +5,8 @@ from typing import Any, Final
 from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.devices import DeviceType
-from distserve_operator.manifests.devices import kv_cache_memory, resources, scheduling
+from distserve_operator.api.shape import Shape
+from distserve_operator.manifests.devices import kv_cache_memory, resources, scheduling, shared_memory
 from distserve_operator.manifests.metadata import object_metadata, role_labels, selector_labels
 from distserve_operator.manifests.model_files import ModelFiles, literal, model_files
 from distserve_operator.manifests.probes import probes
@@ -49,11 +50,11 @@ def _spec(deployment: DistServeDeployment, template: WorkerTemplate) -> dict[str
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": DRAIN_SECONDS + _EXIT_SECONDS,
-        "securityContext": pod_security(),
+        "securityContext": pod_security(writes_claim=files.writes_claim),
         **({"imagePullSecrets": secrets} if secrets else {}),
         **scheduling(template, selector_labels(deployment, template.role)),
         "containers": [_container(template, files)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *files.volumes],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *_shared_volumes(template), *files.volumes],
     }
 
 
@@ -72,8 +73,20 @@ def _container(template: WorkerTemplate, files: ModelFiles) -> dict[str, Any]:
         "resources": resources(template),
         **probes("http"),
         "securityContext": container_security(),
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *files.mounts],  # noqa: S108 - a path in the container
+        "volumeMounts": _mounts(template, files),
     }
+
+
+def _mounts(template: WorkerTemplate, files: ModelFiles) -> list[dict[str, Any]]:
+    shared = [{"name": volume["name"], "mountPath": "/dev/shm"} for volume in _shared_volumes(template)]  # noqa: S108
+    return [{"name": "tmp", "mountPath": "/tmp"}, *shared, *files.mounts]  # noqa: S108 - paths in the container
+
+
+def _shared_volumes(template: WorkerTemplate) -> list[dict[str, Any]]:
+    """What the ranks of a pod share; without it a container gets 64 MiB, whatever the number of ranks (B34)."""
+    if template.devices == 1:
+        return []
+    return [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory(template)}}]
 
 
 def _arguments(template: WorkerTemplate, model: str) -> list[str]:
@@ -85,17 +98,30 @@ def _arguments(template: WorkerTemplate, model: str) -> list[str]:
         f"--dtype={template.model.dtype}",
         f"--device={'cpu' if template.cluster.device_type is DeviceType.CPU else 'cuda'}",
         *([] if limit is None else [f"--max-model-length={limit}"]),
+        *_shape_arguments(template.shape),
         f"--kv-cache-memory={kv_cache_memory(template)}",
         f"--advertise-host=$({ENV_POD_IP})",
         f"--drain-seconds={DRAIN_SECONDS}",
     ]
 
 
+def _shape_arguments(shape: Shape) -> list[str]:
+    """A step never takes more than a prefill batch may, so a larger chunk needs that raised as well."""
+    given = {
+        "tp": shape.tp if shape.tp > 1 else None,
+        "pp": shape.pp if shape.pp > 1 else None,
+        "max-batch-tokens": shape.max_batch_tokens or shape.chunk_tokens,
+        "chunk-tokens": shape.chunk_tokens,
+    }
+    return [f"--{name}={number}" for name, number in given.items() if number is not None]
+
+
 def _environment(files: ModelFiles) -> list[dict[str, Any]]:
     cores = {"resourceFieldRef": {"containerName": CONTAINER, "resource": "requests.cpu"}}
     return [
         {"name": ENV_POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        # More threads than cores slow torch down many times; OpenMP reads its own variable before the program starts.
+        # Of all ranks together. More threads than cores slow torch down many times; OpenMP reads its own variable
+        # before the program starts.
         {"name": ENV_THREADS, "valueFrom": cores},
         {"name": "OMP_NUM_THREADS", "valueFrom": cores},
         {"name": "HOME", "value": "/tmp"},  # noqa: S108 - the only writable path of the container

@@ -6,9 +6,11 @@ version, with its own images, may render a pod differently and still rolls nothi
 
 from dataclasses import dataclass
 
-from distserve_operator.api.deployment import Cluster, DistServeDeployment, Model, Shape
+from distserve_operator.api.deployment import Cluster, DistServeDeployment, Model
 from distserve_operator.api.settings import ImageSource, WorkloadSettings
+from distserve_operator.api.shape import Shape
 from distserve_operator.manifests.hashing import hash_of
+from distserve_operator.manifests.model_files import source_inputs
 from distserve_proto.contract import Role
 
 
@@ -43,11 +45,14 @@ class WorkerTemplate:
                 "memory": self.cluster.memory_per_device,
                 "tp": self.shape.tp,
                 "pp": self.shape.pp,
+                "maxBatchTokens": self.shape.max_batch_tokens,
+                "chunkTokens": self.shape.chunk_tokens,
+                **source_inputs(self.model.source),
             }
         )
 
 
 def worker_template(deployment: DistServeDeployment, role: Role, settings: WorkloadSettings) -> WorkerTemplate:
-    """The template of one worker role."""
-    shape = deployment.placement.prefill if role is Role.PREFILL else deployment.placement.decode
+    """The template of a role that the deployment's placement has."""
+    shape = deployment.placement.shapes[role]
     return WorkerTemplate(role, deployment.model, deployment.cluster, shape, settings.worker)

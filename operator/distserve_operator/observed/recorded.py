@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from distserve_operator.api.deployment import Placement, Shape
+from distserve_operator.api.shape import Colocated, Disaggregated, Placement, Shape
 
 Status = Mapping[str, Any]
 _GROUP: Final = re.compile(r"(\d+)x(\d+)")  # as `nodes.Survey` writes it
@@ -28,7 +28,7 @@ class PlanOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedPlan:
-    """An answer of the search. Without a shape `shape` is empty; `placement` is None as well when it is colocated."""
+    """An answer of the search. Without a shape `shape` is empty; `placement` is None also when its nodes are shared."""
 
     outcome: PlanOutcome
     shape: str
@@ -84,7 +84,7 @@ def recorded_plan(status: Status | None) -> RecordedPlan | None:
             planner=plan["planner"],
             inputs_digest=plan["inputsDigest"],
         )
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -94,28 +94,40 @@ def recorded_serving(status: Status | None) -> Serving | None:
     try:
         placement = _placement(serving)
         return None if placement is None else Serving(placement, serving["fleetDigest"])
-    except (KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         return None
 
 
 def serving_status(placement: Placement, fleet_digest: str) -> dict[str, Any]:
     """What `recorded_serving` reads."""
-    return {
-        "prefill": _shape_status(placement.prefill),
-        "decode": _shape_status(placement.decode),
-        "fleetDigest": fleet_digest,
-    }
+    shapes = {str(role): _shape_status(shape) for role, shape in placement.shapes.items()}
+    return {**shapes, "fleetDigest": fleet_digest}
 
 
 def _placement(fields: Status) -> Placement | None:
-    if "prefill" not in fields or "decode" not in fields:
-        return None
-    return Placement(_shape(fields["prefill"]), _shape(fields["decode"]))
+    """None without shapes, and when prefill and decode share nodes (`segments`), which takes pods of both."""
+    match fields:
+        case {"segments": _}:
+            return None
+        case {"colocated": both}:
+            return Colocated(_shape(both))
+        case {"prefill": prefill, "decode": decode}:
+            return Disaggregated(_shape(prefill), _shape(decode))
+    return None
 
 
 def _shape(fields: Status) -> Shape:
-    return Shape(fields["tp"], fields["pp"], fields["replicas"])
+    return Shape(
+        fields["tp"], fields["pp"], fields["replicas"], fields.get("maxBatchTokens"), fields.get("chunkTokens")
+    )
 
 
 def _shape_status(shape: Shape) -> dict[str, int]:
-    return {"tp": shape.tp, "pp": shape.pp, "replicas": shape.replicas}
+    found = {
+        "tp": shape.tp,
+        "pp": shape.pp,
+        "replicas": shape.replicas,
+        "maxBatchTokens": shape.max_batch_tokens,
+        "chunkTokens": shape.chunk_tokens,
+    }
+    return {name: number for name, number in found.items() if number is not None}

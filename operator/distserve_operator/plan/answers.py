@@ -1,6 +1,7 @@
 """An answer of the search as `status.plan`: whole numbers and texts only, what is not known or not finite is absent."""
 
 import math
+from collections.abc import Mapping
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -13,11 +14,14 @@ _THREE_DIGITS: Final = Context(prec=3)
 _MOST_REASONS: Final = 8
 
 
-def answer_status(plan: Plan, milliseconds: float) -> Fields:
-    """The fields that follow from the answer alone; `milliseconds` is what it took."""
+def answer_status(plan: Plan, milliseconds: float, batch_tokens: Mapping[int, int]) -> Fields:
+    """The fields that follow from the answer alone.
+
+    `milliseconds` is what it took, `batch_tokens` the new tokens of a prefill batch (L_m) by tensor parallelism.
+    """
     found = {
         "outcome": str(_outcome(plan)),
-        **({} if plan.chosen is None else _chosen(plan.chosen)),
+        **({} if plan.chosen is None else _chosen(plan.chosen, batch_tokens)),
         **({} if plan.served is None else _served(plan.served)),
         "binding": plan.binding,
         "reasons": list(plan.reasons[:_MOST_REASONS]),
@@ -50,7 +54,7 @@ def _outcome(plan: Plan) -> PlanOutcome:
     return PlanOutcome.RATE_UNREACHABLE if plan.chosen.goodput > 0 else PlanOutcome.SLO_UNREACHABLE
 
 
-def _chosen(candidate: Candidate) -> Fields:
+def _chosen(candidate: Candidate, batch_tokens: Mapping[int, int]) -> Fields:
     placement = candidate.placement
     goodput = {
         "shape": str(placement),
@@ -59,8 +63,11 @@ def _chosen(candidate: Candidate) -> Fields:
         "goodputPerDevice": three_digits(candidate.per_device),
     }
     if isinstance(placement, Colocated):
-        return goodput | {"colocated": _given(_pool(placement.pool) | {"chunkTokens": placement.chunk})}
-    roles = {"prefill": _pool(placement.prefill), "decode": _pool(placement.decode)}
+        pool, chunk = placement.pool, placement.chunk
+        step = {"maxBatchTokens": batch_tokens[pool.shape.tp]} if chunk is None else {"chunkTokens": chunk}
+        return goodput | {"colocated": _pool(pool) | step}
+    step = {"maxBatchTokens": batch_tokens[placement.prefill.shape.tp]}
+    roles = {"prefill": _pool(placement.prefill) | step, "decode": _pool(placement.decode)}
     return goodput | roles | {"segments": placement.segments}
 
 

@@ -15,9 +15,9 @@ from distserve_operator.plan.actions import Action, RelabelPod
 from distserve_operator.plan.children import gateway_source, name_conflicts, plan_children
 from distserve_operator.plan.draft import Draft, begin
 from distserve_operator.plan.roles import DesiredRole, mend, roll
-from distserve_proto.contract import Role
-
-WORKER_ROLES = (Role.PREFILL, Role.DECODE)
+from distserve_operator.plan.succession import make_room, retire
+from distserve_operator.plan.vacancies import fill
+from distserve_proto.contract import WORKER_ROLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ def make_plan(deployment: DistServeDeployment, settings: WorkloadSettings, fleet
     for pod in fleet.pods:
         if pod.role not in WORKER_ROLES and not pod.terminating:
             draft.delete(pod, "the operator has not made it")
-    _plan_roles([_desired(worker_template(deployment, role, settings)) for role in WORKER_ROLES], fleet, draft)
+    templates = [worker_template(deployment, role, settings) for role in deployment.placement.shapes]
+    _plan_roles([_desired(template) for template in templates], fleet, draft)
     return Plan(
         actions=(*plan_children(children, fleet), *_relabel(fleet), *draft.actions),
         conflicts=tuple(name_conflicts(deployment, children, fleet)),
@@ -57,10 +58,16 @@ def _relabel(fleet: Fleet) -> list[RelabelPod]:
 
 def _plan_roles(roles: list[DesiredRole], fleet: Fleet, draft: Draft) -> None:
     """Role by role; devices go to what is missing in any role before a surge takes them."""
-    mended = [(desired, mend(desired, fleet.of_role(desired.role), draft)) for desired in roles]
-    for desired, slots in mended:
-        roll(desired, slots, draft)
-        if not all(slot.settled for slot in slots):
+    mended = [mend(desired, fleet.of_role(desired.role), draft) for desired in roles]
+    blocked = fill(mended, draft)
+    wanted = {desired.role for desired in roles}
+    retired = tuple(pod for pod in fleet.pods if pod.role in WORKER_ROLES and pod.role not in wanted)
+    retire(retired, mended, draft)
+    if make_room(retired, mended, draft, blocked=blocked):
+        return
+    for one in mended:
+        roll(one, draft)
+        if not all(slot.settled for slot in one.slots):
             return
 
 

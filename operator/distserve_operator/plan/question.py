@@ -1,23 +1,20 @@
 """From a spec and the free devices to the question that the search answers."""
 
 from dataclasses import replace
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 from distserve_operator.api.capability import WORKERS
 from distserve_operator.api.deployment import Cluster, Mode, Wanted
 from distserve_operator.api.targets import Slo, Targets, Workload
 from distserve_operator.manifests.devices import kv_cache_bytes
 from distserve_operator.observed.nodes import Survey
-from distserve_operator.placement import memory
 from distserve_operator.placement import slo as seconds
 from distserve_operator.placement.catalogue.devices import device
 from distserve_operator.placement.catalogue.uris import model_of_uri
 from distserve_operator.placement.device import Device, Inventory
 from distserve_operator.placement.latency.choosing import latency_model
-from distserve_operator.placement.latency.law import LatencyModel
 from distserve_operator.placement.model import ModelShape, WeightType
 from distserve_operator.placement.question import Affinity, Question
-from distserve_operator.placement.shape import Shape
 from distserve_operator.placement.workload import workload as load
 from distserve_operator.placement.workload.lengths import LogNormal
 from distserve_operator.plan.inputs import ENGINE
@@ -26,14 +23,10 @@ _PERCENT: Final = 100
 _MILLISECONDS: Final = 1000
 
 
-class DoesNotFitError(ValueError):
-    """No instance that this version runs has room for the model; the text has the figures."""
-
-
 def question_of(wanted: Wanted, targets: Targets, survey: Survey) -> Question:
     """In mode Plan about every fleet there could be, else about those that the workers can run.
 
-    Raises `WorkloadError` for requests that the model cannot take, and `DoesNotFitError`.
+    Raises `WorkloadError` for requests that the model cannot take.
     """
     model = model_of_uri(wanted.model.uri, cast("WeightType", wanted.model.dtype))
     slot = device_of(wanted.cluster)
@@ -61,36 +54,13 @@ def device_of(cluster: Cluster) -> Device:
 
 
 def _runnable(question: Question, cluster: Cluster) -> Question:
-    """The same, of the shapes in `WORKERS` alone and with the KV cache that worker pods really have."""
+    """The same, of the fleets in `WORKERS` alone and with the KV cache that worker pods really have."""
     return replace(
         question,
-        device=_with_real_cache(question.device, question.model, cluster),
-        latency=_within_bounds(question.latency),
-        deepest=WORKERS.deepest,
+        device=replace(question.device, cache=kv_cache_bytes(cluster)),
+        inventory=replace(question.inventory, whole=not WORKERS.across_nodes),
         affinity=question.affinity if WORKERS.inside_nodes else Affinity.HIGH,
-        only=_only(),
     )
-
-
-def _only() -> Literal["disaggregated"] | None:
-    return None if WORKERS.colocated else "disaggregated"
-
-
-def _within_bounds(latency: LatencyModel) -> LatencyModel:
-    laws = {tp: law for tp, law in latency.laws.items() if tp <= WORKERS.widest}
-    return replace(latency, laws=laws)
-
-
-def _with_real_cache(slot: Device, model: ModelShape, cluster: Cluster) -> Device:
-    """The device with as much memory as leaves just that cache beside the weights of an instance of one device."""
-    weights = memory.weight_bytes_per_device(model, Shape(1, 1))
-    cache = kv_cache_bytes(cluster)
-    usable = memory.USABLE * slot.memory
-    if weights + cache > usable:
-        takes = f"{weights / 1e9:.3g} GB of weights in {model.weight_type} and a KV cache of {cache / 1e9:.3g} GB"
-        room = f"{usable / 1e9:.3g} of the {slot.memory / 1e9:.3g} GB of a device can be used"
-        raise DoesNotFitError(f"an instance of {model.name} on one device takes {takes}, but {room}")
-    return replace(slot, memory=(weights + cache) / memory.USABLE)
 
 
 def _workload(wanted: Workload, model: ModelShape, limit: int | None) -> load.Workload:

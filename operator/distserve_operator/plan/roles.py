@@ -1,7 +1,7 @@
-"""One worker role: fills empty instances, replaces the unhealthy, scales down; then rolls the healthy one by one."""
+"""One worker role: replaces the unhealthy, scales down; then rolls the healthy one by one."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from distserve_operator.api.settings import ImageSource
@@ -10,9 +10,6 @@ from distserve_operator.plan.draft import Draft
 from distserve_operator.plan.slots import Slot, arrange, redundant
 from distserve_proto.contract import Role
 
-_LONGEST_DELAY_SECONDS: Final = 300
-# A pod that served this long before it failed is replaced at once, however often that has happened.
-_PROVEN: Final = timedelta(minutes=10)
 # How long a surge pod may wait for a node before the old pod makes room for it.
 _PATIENCE: Final = timedelta(seconds=60)
 _UNPLACED: Final = frozenset({"Unschedulable", "VolumeClaimNotFound"})
@@ -29,21 +26,30 @@ class DesiredRole:
     source: ImageSource
 
 
-def mend(desired: DesiredRole, pods: tuple[WorkerPod, ...], draft: Draft) -> tuple[Slot, ...]:
-    """Add to `draft` what a role needs whatever else happens; returns its slots."""
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A role after `mend`. `surplus`: ready pods beyond the replicas that stay for the time being."""
+
+    desired: DesiredRole
+    slots: tuple[Slot, ...]
+    surplus: tuple[WorkerPod, ...]
+
+
+def mend(desired: DesiredRole, pods: tuple[WorkerPod, ...], draft: Draft) -> Mended:
+    """Add to `draft` what the pods of a role need whatever else happens; the missing ones are another matter."""
     slots = arrange(pods, desired.replicas, desired.template_hash)
     for pod, why in redundant(pods, slots):
         draft.delete(pod, why)
-    blocked = _fill(desired, slots, draft)
     _replace_unhealthy(desired, slots, draft)
-    _scale_down(desired, slots, pods, draft, blocked=blocked)
+    surplus = _scale_down(desired, slots, pods, draft)
     for slot in slots:
         _finish(slot, slots, draft)
-    return slots
+    return Mended(desired, slots, surplus)
 
 
-def roll(desired: DesiredRole, slots: tuple[Slot, ...], draft: Draft) -> None:
+def roll(mended: Mended, draft: Draft) -> None:
     """Start to renew the next healthy pod of an old template, when no other is being renewed (B28)."""
+    desired, slots = mended.desired, mended.slots
     pending = [slot for slot in slots if slot.current is None and slot.old is not None]
     starting = any(not slot.served or (slot.current is not None and not slot.current.ready) for slot in slots)
     if not pending or starting:
@@ -52,29 +58,6 @@ def roll(desired: DesiredRole, slots: tuple[Slot, ...], draft: Draft) -> None:
     if slot.old is None or _create(desired, slot, draft, f"renews {slot.old.name}") or draft.leaving:
         return
     draft.delete(slot.old, "its template is outdated and no device is spare: it drains before its successor starts")
-
-
-def _fill(desired: DesiredRole, slots: tuple[Slot, ...], draft: Draft) -> bool:
-    """Give empty slots a pod; says whether devices were missing for one."""
-    blocked = False
-    for slot in slots:
-        if slot.current is not None or slot.old is not None:
-            continue
-        due = _retry_at(slot.ended)
-        if due is not None and due > draft.now:
-            draft.wake(due)
-            continue
-        why = "instance is missing" if slot.ended is None else f"{slot.ended.name} ended"
-        blocked |= not _create(desired, slot, draft, why)
-    return blocked
-
-
-def _retry_at(ended: WorkerPod | None) -> datetime | None:
-    """Pods that fail soon after their start are retried ever more slowly."""
-    if ended is None or ended.ended_at is None or ended.ended_at - ended.created >= _PROVEN:
-        return None
-    delay = 0 if ended.attempt == 0 else min(2.0 ** min(ended.attempt, 10), _LONGEST_DELAY_SECONDS)
-    return ended.ended_at + timedelta(seconds=delay)
 
 
 def _replace_unhealthy(desired: DesiredRole, slots: tuple[Slot, ...], draft: Draft) -> None:
@@ -97,22 +80,31 @@ def _runs_the_wrong_image(pod: WorkerPod, desired: DesiredRole) -> bool:
 
 
 def _scale_down(
-    desired: DesiredRole, slots: tuple[Slot, ...], pods: tuple[WorkerPod, ...], draft: Draft, *, blocked: bool
-) -> None:
-    """Remove instances beyond the replicas, the ready ones only as far as enough others are ready.
+    desired: DesiredRole, slots: tuple[Slot, ...], pods: tuple[WorkerPod, ...], draft: Draft
+) -> tuple[WorkerPod, ...]:
+    """Remove instances beyond the replicas, ready ones only as far as others are ready on as many devices as wanted.
 
-    When a wanted pod lacks devices one surplus pod goes all the same: otherwise both would wait for each other.
+    Returns the ready ones that stay.
     """
     surplus = [pod for pod in pods if pod.alive and pod.instance is not None and pod.instance >= desired.replicas]
     ready = sorted((pod for pod in surplus if pod.ready), key=lambda pod: -(pod.instance or 0))
     for pod in surplus:
         if not pod.ready:
             draft.delete(pod, f"only {desired.replicas} instances are wanted")
-    dispensable = sum(slot.served for slot in slots) + len(ready) - desired.replicas
-    if dispensable <= 0 and blocked and not draft.leaving:
-        dispensable = 1
-    for pod in ready[: max(dispensable, 0)]:
-        draft.delete(pod, f"only {desired.replicas} instances are wanted")
+    dispensable = sum(pod.devices for pod in ready) + sum(map(_ready_devices, slots))
+    dispensable -= desired.replicas * desired.devices
+    staying = []
+    for pod in ready:
+        if pod.devices <= dispensable:
+            dispensable -= pod.devices
+            draft.delete(pod, f"only {desired.replicas} instances are wanted")
+        else:
+            staying.append(pod)
+    return tuple(staying)
+
+
+def _ready_devices(slot: Slot) -> int:
+    return max((pod.devices for pod in (slot.current, slot.old) if pod is not None and pod.ready), default=0)
 
 
 def _finish(slot: Slot, slots: tuple[Slot, ...], draft: Draft) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from distserve_operator.cluster.eventing import Happening
 from distserve_operator.conditions.condition import ConditionType, State, Verdict
+from distserve_operator.conditions.overall import ROLE_CONDITIONS
 from distserve_operator.observed.recorded import PlanOutcome, RecordedPlan, recorded_serving
 from distserve_operator.plan.actions import Action, ApplyChild, CreatePod, DeletePod, RelabelPod
 from distserve_operator.reconciling.acting import describe
@@ -15,7 +16,7 @@ _PROGRESS: Final = frozenset(
 )
 # Told by `of_plan`, together with what was found.
 _ANSWERS: Final = frozenset(PlanOutcome)
-_PARTS: Final = (ConditionType.PLACEMENT, ConditionType.PREFILL, ConditionType.DECODE, ConditionType.GATEWAY)
+_PARTS: Final = (ConditionType.PLACEMENT, *ROLE_CONDITIONS.values(), ConditionType.GATEWAY)
 
 Conditions = Iterable[Mapping[str, Any]]
 

@@ -17,15 +17,14 @@ from distserve_operator.cluster.reading import read_fleet, read_resource
 from distserve_operator.cluster.writing import NOT_FOUND, ClusterWriter
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.conditions.gateway import is_in_question
-from distserve_operator.conditions.situation import RoleSituation, Situation
+from distserve_operator.conditions.situation import Situation
 from distserve_operator.conditions.status import status_of, status_of_invalid_spec, status_without_children
-from distserve_operator.manifests.worker_template import worker_template
 from distserve_operator.observed.answer import GatewayAnswer, Serves
 from distserve_operator.plan.fleet_plan import make_plan
 from distserve_operator.reconciling.acting import Actor
 from distserve_operator.reconciling.happenings import of_actions, of_conditions
 from distserve_operator.reconciling.placing import Placed, Placer
-from distserve_proto.contract import Role
+from distserve_operator.reconciling.role_situations import role_situations
 
 log = logging.getLogger(__name__)
 
@@ -133,22 +132,8 @@ class Reconciler:
     def _situation(self, acted: Acted, deployment: DistServeDeployment) -> Situation:
         decision, failures = acted.placed.decision, acted.failures
         fleet = read_fleet(self._cache, acted.key, deployment.uid)
-
-        def role_situation(role: Role) -> RoleSituation:
-            template = worker_template(deployment, role, self._settings)
-            mine = tuple(failure for failure in failures if failure.role in {role, None})
-            most = deployment.cluster.max_devices
-            return RoleSituation(role, template.shape, template.hash, most, fleet.of_role(role), mine)
-
-        return Situation(
-            deployment,
-            decision.verdict,
-            role_situation(Role.PREFILL),
-            role_situation(Role.DECODE),
-            fleet,
-            failures,
-            decision.untouched,
-        )
+        roles = role_situations(deployment, self._settings, fleet, failures)
+        return Situation(deployment, decision.verdict, roles, fleet, failures, decision.untouched)
 
     async def _write(self, resource: Mapping[str, Any], status: dict[str, Any]) -> None:
         before = resource.get("status") or {}

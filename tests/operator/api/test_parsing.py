@@ -5,21 +5,55 @@ from typing import Any
 import pytest
 from distserve_testing.deployments import deployment, gpu_resource, resource
 
-from distserve_operator.api.deployment import Shape
 from distserve_operator.api.devices import GPUS, DeviceType
-from distserve_operator.api.model import ClaimModel, HostModel, HubModel, parse_model_uri
+from distserve_operator.api.model import ClaimModel, HostModel, HubModel, SecretKey, parse_model_uri
 from distserve_operator.api.parsing import SpecError, parse
 from distserve_operator.api.quantities import parse_bytes
+from distserve_operator.api.shape import Colocated, Disaggregated, Shape
 
 
 def test_a_resource_keeps_what_it_says() -> None:
     found = deployment("chat", prefill=2, decode=3, max_devices=6)
-    assert found.placement.prefill == Shape(1, 1, 2)
+    assert found.placement == Disaggregated(Shape(1, 1, 2), Shape(1, 1, 3))
     assert str(found.placement) == "2xTP1 -> 3xTP1"
     assert found.placement.devices == 5
     assert found.model.source == ClaimModel("models", "smollm2.gguf")
     assert found.cluster.memory_per_device == 3 * 1024**3
     assert found.cluster.resource_name is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "text"),
+    [
+        ({"tp": 2, "replicas": 2}, Shape(2, 1, 2), "2xTP2 colocated"),
+        ({"pp": 2, "maxBatchTokens": 2048}, Shape(1, 2, 1, max_batch_tokens=2048), "1xTP1PP2 colocated"),
+        ({"chunkTokens": 256}, Shape(1, 1, 1, chunk_tokens=256), "1xTP1 colocated, chunks of 256"),
+    ],
+)
+def test_colocated_instances_take_the_place_of_both_roles(fields: dict[str, int], shape: Shape, text: str) -> None:
+    found = deployment("chat", colocated=fields, max_devices=4)
+    assert found.placement == Colocated(shape)
+    assert str(found.placement) == text
+    assert list(found.placement.shapes) == ["colocated"]
+
+
+def test_prefixes_are_shared_unless_the_spec_says_otherwise() -> None:
+    assert not deployment().security.isolate_prefixes
+    assert deployment(security={"isolatePrefixes": True}).security.isolate_prefixes
+
+
+@pytest.mark.parametrize(
+    ("hub", "token", "claim"),
+    [
+        ({}, None, None),
+        ({"tokenSecret": {"name": "hf"}}, SecretKey("hf", "token"), None),
+        ({"tokenSecret": {"name": "hf", "key": "k"}, "cacheClaim": "cache"}, SecretKey("hf", "k"), "cache"),
+    ],
+)
+def test_a_hub_has_its_token_and_its_cache(hub: dict[str, Any], token: SecretKey | None, claim: str | None) -> None:
+    uri = "hf://org/name@main"
+    found = deployment(model={"uri": uri, "hub": hub})
+    assert found.model.source == HubModel(uri, token, claim)
 
 
 def test_a_model_without_a_name_is_served_under_the_deployments_name() -> None:

@@ -14,13 +14,13 @@ from distserve_operator.conditions.failure import Failure
 from distserve_operator.conditions.gateway import is_in_question
 from distserve_operator.conditions.overall import verdicts_of
 from distserve_operator.conditions.placement import placement_verdict
-from distserve_operator.conditions.situation import RoleSituation, Situation
-from distserve_operator.manifests.worker_template import worker_template
+from distserve_operator.conditions.situation import Situation
 from distserve_operator.observed.answer import CannotServe, GatewayAnswer, NoAnswer, Serves
 from distserve_operator.observed.fleet import Fleet
 from distserve_operator.observed.gateway import GatewayPod, GatewayState
 from distserve_operator.observed.pods import WorkerPod
 from distserve_operator.observed.problems import Problem
+from distserve_operator.reconciling.role_situations import role_situations
 from distserve_proto.contract import Role
 
 C = ConditionType
@@ -39,17 +39,10 @@ def situation_of(
 ) -> Situation:
     seen = {"ready_gateway": READY_POD} | fleet
     observed = Fleet(pods=tuple(world.pods.values()), gateway=gateway, **seen)
-
-    def role(name: Role) -> RoleSituation:
-        template = worker_template(world.deployment, name, world.settings)
-        mine = tuple(failure for failure in failures if failure.role in {name, None})
-        most = world.deployment.cluster.max_devices
-        return RoleSituation(name, template.shape, template.hash, most, observed.of_role(name), mine)
-
     verdict = placement_verdict(world.deployment)
     untouched = None if verdict.holds else NOT_PLACED
-    roles = role(Role.PREFILL), role(Role.DECODE)
-    return Situation(world.deployment, verdict, *roles, observed, failures, untouched, answer)
+    roles = role_situations(world.deployment, world.settings, observed, failures)
+    return Situation(world.deployment, verdict, roles, observed, failures, untouched, answer)
 
 
 def settled(**options: Any) -> World:
@@ -82,6 +75,30 @@ def test_a_complete_fleet_is_ready() -> None:
     }
     assert "2xTP1 -> 1xTP1" in verdicts[C.READY].message
     assert "2 of 2 prefill instances ready" in verdicts[C.PREFILL].message
+
+
+def test_a_complete_colocated_fleet_is_ready_and_says_nothing_of_other_roles() -> None:
+    """B17, B30."""
+    verdicts = verdicts_of(situation_of(settled(colocated={"tp": 2, "replicas": 2}, max_devices=4)))
+    assert list(verdicts) == [C.READY, C.PLACEMENT, C.COLOCATED, C.GATEWAY, C.RECONCILING, C.STALLED]
+    assert all(verdicts[kind].holds for kind in (C.READY, C.PLACEMENT, C.COLOCATED, C.GATEWAY))
+    assert "2xTP2 colocated serves smollm2" in verdicts[C.READY].message
+    assert "2 of 2 colocated instances ready" in verdicts[C.COLOCATED].message
+
+
+def test_instances_of_an_earlier_shape_keep_the_deployment_from_being_settled() -> None:
+    """B30: they are told until they are gone."""
+    world = settled()
+    world.deployment = deployment(colocated=1, max_devices=3)
+    world.act(world.plan())
+    world.tick()
+    verdicts = verdicts_of(situation_of(world))
+    assert verdicts[C.COLOCATED].holds
+    assert (verdicts[C.PREFILL].reason, verdicts[C.DECODE].reason) == ("ScalingDown", "ScalingDown")
+    assert "1 prefill instances are left" in verdicts[C.PREFILL].message
+    assert not verdicts[C.READY].holds
+    settle(world)
+    assert C.PREFILL not in verdicts_of(situation_of(world))
 
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
@@ -145,6 +162,8 @@ def test_the_gateway_is_asked_when_there_ought_to_be_a_pair_and_not_before() -> 
     assert not is_in_question(situation_of(world, gateway=replace(GATEWAY, ready=0)))
     change(world, Role.DECODE, ready=False)
     assert not is_in_question(situation_of(world))
+    colocated = settled(colocated=1)
+    assert is_in_question(situation_of(colocated, answer=None)), "one colocated instance is a pair by itself"
 
 
 def test_a_pod_of_an_older_template_does_not_count() -> None:
@@ -226,9 +245,8 @@ def test_a_name_that_is_taken_stalls_and_is_named() -> None:
 
 
 def test_a_shape_that_the_engine_cannot_run_is_refused_with_its_numbers() -> None:
-    fleet = deployment(max_devices=16)
-    placement = replace(fleet.placement, decode=replace(fleet.placement.decode, tp=4, pp=2))
-    verdicts = verdicts_of(situation_of(World(replace(fleet, placement=placement), SETTINGS)))
+    fleet = deployment(uri="hf://HuggingFaceTB/SmolLM2-135M", prefill={"pp": 31}, decode={"tp": 4}, max_devices=64)
+    verdicts = verdicts_of(situation_of(World(fleet, SETTINGS)))
     assert summary(verdicts) == {
         "Ready": ("False", "UnsupportedShape"),
         "PlacementReady": ("False", "UnsupportedShape"),
@@ -238,8 +256,16 @@ def test_a_shape_that_the_engine_cannot_run_is_refused_with_its_numbers() -> Non
         "Reconciling": ("False", "Stalled"),
         "Stalled": ("True", "UnsupportedShape"),
     }
-    assert "tp 4" in verdicts[C.PLACEMENT].message
-    assert "pp 2" in verdicts[C.PLACEMENT].message
+    assert verdicts[C.PLACEMENT].message == (
+        "placement.prefill: pp is 31, but SmolLM2-135M has 30 layers; lower it; "
+        "placement.decode: tp is 4, but the 9 heads of SmolLM2-135M cannot be shared out to 4 devices; tp can be 1, 3"
+    )
+
+
+def test_a_model_whose_numbers_are_not_known_may_be_cut_in_any_way() -> None:
+    """The workers find out, and their reason is shown."""
+    fleet = deployment(uri="pvc://models/own", prefill={"tp": 7}, max_devices=8)
+    assert placement_verdict(fleet).holds
 
 
 def test_too_many_devices_are_refused_with_both_numbers() -> None:

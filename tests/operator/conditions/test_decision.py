@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from distserve_testing.deployments import auto_resource, resource
 
-from distserve_operator.api.deployment import Placement, Shape, Wanted
+from distserve_operator.api.deployment import Wanted
 from distserve_operator.api.parsing import parse
+from distserve_operator.api.shape import Colocated, Disaggregated, Shape
 from distserve_operator.conditions.condition import State
 from distserve_operator.conditions.decision import NOT_PLACED, PLAN_ONLY, Decision, decide
 from distserve_operator.conditions.memory import memory_after, memory_with_plan
@@ -30,7 +31,7 @@ FOUND: dict[str, Any] = {
     "planner": "1",
     "inputsDigest": "d",
 }
-OLD = Serving(Placement(Shape(1, 1, 1), Shape(1, 1, 1)), "fleet")
+OLD = Serving(Disaggregated(Shape(1, 1, 1), Shape(1, 1, 1)), "fleet")
 PENDING: list[Search] = [
     Searching(),
     SearchFailed("the search has failed: its process ended by SIGKILL", 2.0),
@@ -57,14 +58,14 @@ def test_a_feasible_plan_is_made() -> None:
     assert (decision.verdict.state, decision.verdict.reason) == (State.TRUE, "Planned")
     assert shape_of(decision) == "2xTP1 -> 1xTP1"
     assert decision.untouched is None
-    for text in ("3 of at most 4 CPU devices", "goodput 4.2 req/s, 1.4 per device", "94 %", "instances of one device"):
+    for text in ("3 of at most 4 CPU devices", "goodput 4.2 req/s, 1.4 per device", "94 %", "an instance in one pod"):
         assert text in decision.verdict.message
 
 
 def test_in_mode_plan_nothing_is_touched_and_nothing_is_under_way() -> None:
     decision = decide(wanted(mode="Plan"), Answered(plan(shape="1xTP8 colocated", prefill=None)), None, "fleet")
     assert (decision.verdict.reason, decision.untouched, decision.deployment) == ("Planned", PLAN_ONLY, None)
-    assert "instances of one device" not in decision.verdict.message, "all shapes were searched"
+    assert "an instance in one pod" not in decision.verdict.message, "all shapes were searched"
     conditions = {
         str(k): (str(v.state), v.reason) for k, v in verdicts_without_children(decision.verdict, PLAN_ONLY).items()
     }
@@ -111,8 +112,8 @@ def test_what_serves_is_left_alone_when_it_is_of_another_spec(options: dict[str,
 @pytest.mark.parametrize(
     ("changes", "reason", "named"),
     [
-        ({"prefill": None, "shape": "1xTP8 colocated"}, "UnsupportedShape", "1xTP8 colocated"),
-        ({"prefill": ONE | {"tp": 2}}, "UnsupportedShape", "tp 2"),
+        ({"segments": 2}, "UnsupportedShape", "2xTP1 -> 1xTP1 was found, which this version cannot run"),
+        ({"prefill": ONE | {"tp": 2}}, "UnsupportedShape", "placement.prefill: tp is 2, but the 9 heads"),
         ({"prefill": ONE | {"replicas": 9}}, "TooManyDevices", "takes 10 devices but cluster.maxDevices is 4"),
     ],
 )
@@ -148,10 +149,27 @@ def test_the_shape_that_is_made_is_remembered_with_its_answer() -> None:
     decision = decide(spec, Answered(plan()), None, "fleet")
     memory = memory_with_plan({"servedName": "x"}, FOUND, decision, "fleet")
     assert memory["plan"] == FOUND
-    assert recorded_serving(memory) == Serving(Placement(Shape(1, 1, 2), Shape(1, 1, 1)), "fleet")
+    assert recorded_serving(memory) == Serving(Disaggregated(Shape(1, 1, 2), Shape(1, 1, 1)), "fleet")
     assert memory_after(memory, spec, Answered(plan()), decision, "fleet") == memory | {
         "plan": FOUND | {"observedGeneration": 1}
     }
+
+
+@pytest.mark.parametrize("step", [{"chunkTokens": 256}, {"maxBatchTokens": 1024}])
+def test_a_colocated_shape_is_made_and_remembered_with_the_size_of_its_steps(step: dict[str, int]) -> None:
+    """B24."""
+    found = FOUND | {"colocated": ONE | {"tp": 3} | step, "shape": "1xTP3 colocated"}
+    del found["prefill"], found["decode"]
+    answer = recorded_plan({"plan": found})
+    assert answer is not None
+    decision = decide(wanted(), Answered(answer), None, "fleet")
+    assert decision.untouched is None
+    shape = Shape(3, 1, 1, step.get("maxBatchTokens"), step.get("chunkTokens"))
+    assert decision.deployment is not None
+    assert decision.deployment.placement == Colocated(shape)
+    memory = memory_with_plan({}, found, decision, "fleet")
+    assert memory["serving"] == {"colocated": found["colocated"], "fleetDigest": "fleet"}
+    assert recorded_serving(memory) == Serving(Colocated(shape), "fleet")
 
 
 def test_an_answer_that_is_not_made_leaves_the_memory_of_what_serves() -> None:

@@ -17,13 +17,13 @@ from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.conditions.decision import NOT_PLACED
 from distserve_operator.conditions.failure import Failure
 from distserve_operator.conditions.placement import placement_verdict
-from distserve_operator.conditions.situation import RoleSituation, Situation
+from distserve_operator.conditions.situation import Situation
 from distserve_operator.conditions.status import status_of, status_of_invalid_spec
-from distserve_operator.manifests.worker_template import worker_template
 from distserve_operator.observed.answer import CannotServe, GatewayAnswer, NoAnswer, Serves
 from distserve_operator.observed.fleet import Fleet
 from distserve_operator.observed.gateway import GatewayPod, GatewayState
 from distserve_operator.observed.problems import Problem
+from distserve_operator.reconciling.role_situations import role_situations
 from distserve_proto.contract import Role
 
 Check = Callable[[dict[str, Any]], None]
@@ -43,27 +43,30 @@ failures = st.lists(
     ),
     max_size=2,
 )
-fleets = st.tuples(SMALL, SMALL, SMALL, st.integers(1, 2)).map(
-    lambda n: deployment(prefill=n[0] + 1, decode=n[1] + 1, max_devices=n[0] + n[1] + n[2] + 1, generation=n[3])
+sizes = st.fixed_dictionaries({"tp": st.integers(1, 3), "pp": st.integers(1, 2), "replicas": st.integers(1, 3)})
+shapes = st.one_of(
+    st.fixed_dictionaries({"prefill": sizes, "decode": sizes}), st.fixed_dictionaries({"colocated": sizes})
+)
+fleets = st.builds(
+    lambda roles, most, generation: deployment(max_devices=most, generation=generation, **roles),
+    shapes,
+    st.integers(1, 30),
+    st.integers(1, 2),
 )
 
 
 def situation_of(world: World, fleet: Fleet, failed: list[Failure], answer: GatewayAnswer | None) -> Situation:
-    def role(name: Role) -> RoleSituation:
-        template = worker_template(world.deployment, name, world.settings)
-        mine = tuple(failure for failure in failed if failure.role in {name, None})
-        return RoleSituation(name, template.shape, template.hash, 9, fleet.of_role(name), mine)
-
     verdict = placement_verdict(world.deployment)
     untouched = None if verdict.holds else NOT_PLACED
-    roles = role(Role.PREFILL), role(Role.DECODE)
-    return Situation(world.deployment, verdict, *roles, fleet, tuple(failed), untouched, answer)
+    roles = role_situations(world.deployment, world.settings, fleet, failed)
+    return Situation(world.deployment, verdict, roles, fleet, tuple(failed), untouched, answer)
 
 
-@given(fleets, gateways, problems, problems, failures, answers, st.randoms(use_true_random=False))
+@given(fleets, fleets, gateways, problems, problems, failures, answers, st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=150)
 def test_every_status_fits_the_schema(
     check_schema: Check,
+    earlier: DistServeDeployment,
     wanted: DistServeDeployment,
     gateway: GatewayState | None,
     pod_problem: Problem | None,
@@ -72,11 +75,13 @@ def test_every_status_fits_the_schema(
     answer: GatewayAnswer | None,
     choose: random.Random,
 ) -> None:
-    world = World(wanted, SETTINGS)
-    for _ in range(choose.randint(0, 6)):
+    world = World(earlier, SETTINGS)
+    for step in range(choose.randint(0, 6)):
+        world.deployment = wanted if step > 2 else earlier
         world.act(world.plan())
         choose.choice([world.tick, world.tick])()
         world.disturb(choose)
+    world.deployment = wanted
     pods = tuple(replace(pod, problem=pod_problem) if not pod.ready else pod for pod in world.pods.values())
     fleet = Fleet(pods, (), gateway, gateway_problem, GatewayPod("gateway", "10.0.0.9"))
     status = status_of(situation_of(world, fleet, failed, answer), {}, {}, START)
@@ -84,7 +89,8 @@ def test_every_status_fits_the_schema(
     again = status_of(situation_of(world, fleet, failed, answer), {}, status, START.replace(year=2027))
     assert again == status, "the same situation gives the same status, so that nothing is written"
     types = [condition["type"] for condition in status["conditions"]]
-    assert len(types) == len(set(types)) == 7
+    assert len(types) == len(set(types))
+    assert {"Ready", "PlacementReady", "GatewayReady", "Reconciling", "Stalled"} < set(types)
     assert all(condition["observedGeneration"] == wanted.generation for condition in status["conditions"])
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from distserve_testing.deployments import SETTINGS, deployment, workloads
 
 from distserve_operator.manifests.child import DesiredChild
@@ -81,3 +82,30 @@ def test_the_gateways_inputs_are_what_was_asked_for() -> None:
     assert same.inputs_hash == before
     other = desired_children(deployment(), workloads(gateway="r/g:9"))[-1]
     assert other.inputs_hash != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"security": {"isolatePrefixes": True}},
+        {"model": {"uri": "hf://a/b", "hub": {"tokenSecret": {"name": "hf"}}}},
+        {"model": {"uri": "hf://a/b", "hub": {"cacheClaim": "downloads"}}},
+    ],
+)
+def test_what_the_gateway_itself_reads_of_the_spec_renews_it(change: dict[str, Any]) -> None:
+    """B26."""
+    usual = deployment(model={"uri": "hf://a/b"})
+    changed = deployment(**{"model": {"uri": "hf://a/b"}} | change)
+    hashes = [desired_children(each, SETTINGS)[-1].inputs_hash for each in (usual, changed)]
+    assert hashes[0] != hashes[1]
+
+
+def test_the_gateway_downloads_as_the_workers_do() -> None:
+    """B33."""
+    hub = {"tokenSecret": {"name": "hf", "key": "k"}, "cacheClaim": "downloads"}
+    fleet = deployment(model={"uri": "hf://a/b", "hub": hub})
+    spec = desired_children(fleet, SETTINGS)[-1].manifest["spec"]["template"]["spec"]
+    assert {"name": "cache", "persistentVolumeClaim": {"claimName": "downloads"}} in spec["volumes"]
+    token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "k"}}}
+    assert token in spec["containers"][0]["env"]
+    assert spec["securityContext"]["fsGroup"] > 0

@@ -40,6 +40,7 @@ plans = st.builds(
     counted=st.builds(Counted, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)),
     source=st.text(max_size=5),
 )
+BATCHES = {tp: 512 * tp for tp in range(1, 9)}
 RECORD = {"inventory": "1x8", "planner": "1", "inputsDigest": "d", "observedGeneration": 1}
 
 
@@ -48,18 +49,46 @@ RECORD = {"inventory": "1x8", "planner": "1", "inputsDigest": "d", "observedGene
 def test_every_answer_fits_the_schema_and_is_understood(
     check_schema: Callable[[dict[str, Any]], None], plan: Plan, milliseconds: float
 ) -> None:
-    found = answer_status(plan, milliseconds)
+    found = answer_status(plan, milliseconds, BATCHES)
     check_schema(auto_resource() | {"status": {"plan": found | RECORD}})
     read = recorded_plan({"plan": found | RECORD})
     assert read is not None
     assert read.feasible == plan.feasible
     assert read.reasons == plan.reasons[:8]
-    if plan.chosen is None or isinstance(plan.chosen.placement, Colocated):
-        assert read.placement is None
+    chosen = None if plan.chosen is None else plan.chosen.placement
+    if chosen is None or (isinstance(chosen, Disaggregated) and chosen.segments is not None):
+        assert read.placement is None, "there is none, or one that takes pods of both roles"
     else:
         assert read.placement is not None
-        assert read.placement.devices == plan.chosen.placement.devices
+        assert (read.placement.devices, str(read.placement)) == (chosen.devices, str(chosen))
     assert "inf" not in str([value for name, value in found.items() if name not in {"binding", "reasons"}])
+
+
+@pytest.mark.parametrize(
+    ("placement", "prefill", "decode", "colocated"),
+    [
+        (Disaggregated(Pool(Shape(2, 1), 1), Pool(Shape(4, 1), 1)), {"maxBatchTokens": 1024}, {}, None),
+        (Colocated(Pool(Shape(4, 1), 1), None), None, None, {"maxBatchTokens": 2048}),
+        (Colocated(Pool(Shape(4, 1), 1), 512), None, None, {"chunkTokens": 512}),
+    ],
+)
+def test_the_size_of_steps_is_a_part_of_the_answer(
+    placement: Placement,
+    prefill: dict[str, int] | None,
+    decode: dict[str, int] | None,
+    colocated: dict[str, int] | None,
+) -> None:
+    """L_m of the prefill instances, or the budget of a mixed step."""
+    nothing = Percentiles(math.inf, math.inf, math.inf)
+    served = Served(1.0, 1.0, nothing, nothing, nothing)
+    chosen = Candidate(placement, 1.0, (1.0, 1.0))
+    nobody = (None, None, None, ())
+    plan = Plan(True, chosen, served, None, {}, "", (), None, "", *nobody, Counted(0, 0, 0), "")
+    found = answer_status(plan, 1.0, BATCHES)
+    parallelism = {"tp", "pp", "replicas"}
+    for role, expected in {"prefill": prefill, "decode": decode, "colocated": colocated}.items():
+        pool = found.get(role)
+        assert expected == (None if pool is None else {k: v for k, v in pool.items() if k not in parallelism})
 
 
 @pytest.mark.parametrize("outcome", list(PlanOutcome))
@@ -98,6 +127,6 @@ def test_attainment_is_never_rounded_up_to_the_target() -> None:
         Counted(0, 0, 0),
         "",
     )
-    found = answer_status(plan, 1.0)
+    found = answer_status(plan, 1.0, BATCHES)
     assert found["attainmentPercent"] == 89
     assert found["p90"] == {}

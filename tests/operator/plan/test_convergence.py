@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from distserve_testing.deployments import SETTINGS, deployment, workloads
@@ -14,15 +15,23 @@ from distserve_proto.contract import Role
 
 ROLES = (Role.PREFILL, Role.DECODE)
 
-fleets = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2)).map(
-    lambda n: deployment(prefill=n[0], decode=n[1], max_devices=n[0] + n[1] + n[2])
+shapes = st.fixed_dictionaries({"tp": st.integers(1, 3), "pp": st.integers(1, 2), "replicas": st.integers(1, 3)})
+placements = st.one_of(
+    st.fixed_dictionaries({"prefill": shapes, "decode": shapes}), st.fixed_dictionaries({"colocated": shapes})
 )
+fleets = st.builds(lambda roles, spare: spared(spare, **roles), placements, st.integers(0, 3))
+
+
+def spared(spare: int, **roles: Any) -> DistServeDeployment:
+    """A fleet that may take so many devices more than its shape does."""
+    fleet = deployment(max_devices=1000, **roles)
+    return replace(fleet, cluster=replace(fleet.cluster, max_devices=fleet.placement.devices + spare))
 
 
 def assert_exact(world: World) -> None:
-    shapes = {Role.PREFILL: world.deployment.placement.prefill, Role.DECODE: world.deployment.placement.decode}
+    shapes = world.deployment.placement.shapes
     found = sorted((pod.role, pod.instance, pod.template_hash) for pod in world.pods.values())
-    wanted = sorted((role, i, world.hash_of(role)) for role in ROLES for i in range(shapes[role].replicas))
+    wanted = sorted((role, i, world.hash_of(role)) for role in shapes for i in range(shapes[role].replicas))
     assert found == wanted
     assert all(pod.ready for pod in world.pods.values())
 
@@ -39,20 +48,22 @@ def test_a_fresh_deployment_gets_its_pods_and_then_rest(fleet: DistServeDeployme
     world = World(fleet, SETTINGS)
     settle(world)
     assert_exact(world)
-    assert world.made == fleet.placement.prefill.replicas + fleet.placement.decode.replicas
+    assert world.made == sum(shape.replicas for shape in fleet.placement.shapes.values())
     assert world.plan().wake_at is None
 
 
-@given(fleets, fleets, st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
+@given(fleets, fleets, st.booleans(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=150)
 def test_any_faults_edits_and_kills_of_the_operator_end_in_the_same_pods(
-    before: DistServeDeployment, after: DistServeDeployment, choose: random.Random
+    before: DistServeDeployment, after: DistServeDeployment, same_model: bool, choose: random.Random
 ) -> None:
     """B24: no duplicate, no orphan. B35: never more devices than allowed."""
     world = World(before, SETTINGS)
     for step in range(30):
         if step == 10:
             changed(world, after, "2")
+            if same_model:
+                world.deployment = after
         if step == 20:
             world.settings = workloads("distserve/worker:3")
         most, held = world.deployment.cluster.max_devices, world.held()

@@ -10,11 +10,12 @@ from distserve_operator.api.targets import Targets
 from distserve_operator.observed.nodes import Survey
 from distserve_operator.placement.memory import capacity_blocks
 from distserve_operator.placement.question import Affinity, Question
+from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.shape import Shape
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.errors import WorkloadError
 from distserve_operator.placement.workload.lengths import LogNormal
-from distserve_operator.plan.question import DoesNotFitError, question_of
+from distserve_operator.plan.question import question_of
 
 GIB = 1024**3
 
@@ -67,22 +68,40 @@ def test_mode_plan_asks_about_every_fleet() -> None:
 def test_mode_apply_asks_about_what_the_workers_run() -> None:
     """To be widened together with `api.capability.WORKERS`."""
     found = question(on_gpus("hf://org/Llama-3.1-8B"))
-    assert found.only == "disaggregated"
+    assert found.only is None
     assert found.affinity is Affinity.HIGH
-    assert set(found.latency.laws) == {1}
+    assert found.inventory.whole
+    assert {1, 2, 4, 8} <= set(found.latency.laws)
+
+
+def test_an_instance_stays_on_one_node() -> None:
+    found = question(on_gpus("hf://org/Llama-3.1-8B", cluster={"maxDevices": 12}))
+    widest = max(shape.devices for shape in shapes(found))
+    assert widest == 8, "the survey has a node of 8 and one of 4"
+    plan = question(on_gpus("hf://org/Llama-3.1-8B", mode="Plan", cluster={"maxDevices": 12}))
+    assert max(shape.devices for shape in shapes(plan)) == 12
+
+
+def test_every_degree_that_is_asked_about_is_one_that_workers_can_cut() -> None:
+    """They need the FFN columns to divide as well: 9 divides the heads of SmolLM2-135M, but not its 1536 columns."""
+    assert set(question(auto_resource()).latency.laws) == {1, 3}
 
 
 @pytest.mark.parametrize("body", [auto_resource(), on_gpus("hf://org/Llama-3.1-8B")])
-def test_mode_apply_counts_with_the_cache_that_pods_have(body: dict[str, Any]) -> None:
+@pytest.mark.parametrize("tp", [1, 3, 4])
+def test_mode_apply_counts_with_the_cache_that_each_device_has(body: dict[str, Any], tp: int) -> None:
     found = question(body)
-    tokens = 16 * capacity_blocks(found.model, found.device, Shape(1, 1))
+    if tp not in found.latency.laws:
+        return
+    tokens = 16 * capacity_blocks(found.model, found.device, Shape(tp, 1))
     cache = GIB if body["spec"]["cluster"]["deviceType"] == "CPU" else 79 * GIB // 2
-    assert tokens * found.model.kv_bytes_per_token == pytest.approx(cache, rel=0.001)
+    assert tokens * found.model.kv_bytes_per_token == pytest.approx(tp * cache, rel=0.001)
 
 
-def test_a_model_without_room_for_that_cache_is_refused_with_figures() -> None:
-    with pytest.raises(DoesNotFitError, match=r"Llama-3.1-70B on one device takes 14\d GB of weights in BF16 and a KV"):
-        question(on_gpus("hf://org/Llama-3.1-70B"))
+def test_a_shape_without_room_for_that_cache_is_left_out() -> None:
+    """70 billion parameters in BF16 and 39.5 GiB of cache on each GPU need the memory of 5."""
+    found = question(on_gpus("hf://org/Llama-3.1-70B", cluster={"maxDevices": 8}))
+    assert {shape.devices for shape in shapes(found)} == {5, 6, 7, 8}
 
 
 def test_a_request_that_the_model_cannot_take_is_refused() -> None:

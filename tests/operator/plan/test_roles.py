@@ -149,11 +149,6 @@ def test_labels_that_somebody_changed_are_restored_and_the_pod_lives_on() -> Non
 
 
 def test_a_shape_that_the_engine_cannot_run_changes_nothing_that_exists() -> None:
-    world = settled()
-    body = replace(
-        world.deployment,
-        placement=replace(world.deployment.placement, prefill=replace(world.deployment.placement.prefill, tp=2)),
-        cluster=replace(world.deployment.cluster, max_devices=8),
-    )
-    world.deployment = body
+    world = settled(uri="pvc://models/smollm2-135m.gguf")
+    world.deployment = deployment(uri="pvc://models/smollm2-135m.gguf", prefill={"tp": 2}, max_devices=8)
     assert world.plan().actions == ()

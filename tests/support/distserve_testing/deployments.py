@@ -6,9 +6,10 @@ from typing import Any
 
 import yaml
 
-from distserve_operator.api.deployment import DistServeDeployment, Placement
+from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.parsing import parse
 from distserve_operator.api.settings import ImageSource, WorkloadSettings
+from distserve_operator.api.shape import Placement
 
 ROOT = Path(__file__).parents[3]
 CRD = ROOT / "crds" / "distservedeployments.distserve.io.yaml"
@@ -38,14 +39,19 @@ def resource(
     name: str = "chat",
     *,
     uri: str = "pvc://models/smollm2.gguf",
-    prefill: int = 1,
-    decode: int = 1,
+    prefill: int | dict[str, int] = 1,
+    decode: int | dict[str, int] = 1,
+    colocated: int | dict[str, int] | None = None,
     max_devices: int = 2,
     generation: int = 1,
     cluster: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A resource with its defaults filled in; `cluster` adds to a CPU fleet, `spec` replaces whole sections."""
+    """A resource with its defaults filled in; `cluster` adds to a CPU fleet, `spec` replaces whole sections.
+
+    A role is given by its replicas or by fields of its shape; `colocated` takes the place of the other two.
+    """
+    roles = {"prefill": prefill, "decode": decode} if colocated is None else {"colocated": colocated}
     devices = {"deviceType": "CPU", "coresPerDevice": 1, "memoryPerDevice": "3Gi", "maxDevices": max_devices}
     return {
         "apiVersion": "distserve.io/v1alpha1",
@@ -61,15 +67,15 @@ def resource(
         "spec": {
             "model": {"uri": uri, "dtype": "FP32", "servedName": "smollm2", "maxModelLength": 2048},
             "cluster": devices | (cluster or {}),
-            "placement": {
-                "type": "Manual",
-                "prefill": {"tp": 1, "pp": 1, "replicas": prefill},
-                "decode": {"tp": 1, "pp": 1, "replicas": decode},
-            },
+            "placement": {"type": "Manual", **{role: _shape(given) for role, given in roles.items()}},
             "gateway": {"replicas": 1, "port": 8000},
         }
         | spec,
     }
+
+
+def _shape(given: int | dict[str, int]) -> dict[str, int]:
+    return {"tp": 1, "pp": 1, "replicas": 1} | ({"replicas": given} if isinstance(given, int) else given)
 
 
 def deployment(name: str = "chat", **options: Any) -> DistServeDeployment:

@@ -111,10 +111,11 @@ def test_running_requests_have_a_turn_in_an_endless_stream_of_prompts() -> None:
     driven = _driven(rules=BatchRules(max_running=3))
     _add(driven, (1, 9))
     steps: list[list[str]] = []
-    while "r0" not in driven.ended:
+    for _ in range(32):
         _add(driven, (16, 1))
         steps.append(_step_and_done(driven)[1])
     assert steps == [[], [], [], ["r0"]] * 8
+    assert "r0" in driven.ended
 
 
 def test_pieces_of_prompts_ride_on_the_steps_of_running_requests() -> None:
@@ -163,6 +164,32 @@ def test_what_had_to_make_room_begins_again_before_all_others_and_finds_what_is_
     step = _step(driven)
     assert _names(step) == (["r1", "r2"], [])
     assert (step.prompts[0].start, step.prompts[0].stop, step.prompts[0].found) == (8, 11, 0)
+
+
+def test_a_request_sits_out_while_a_younger_prompt_is_on_its_way_and_goes_on_after_that() -> None:
+    driven = _driven(blocks=3, rules=BatchRules(max_running=8, lanes=2))
+    _add(driven, (1, 5), (3, 5))
+    _step_and_done(driven)
+    assert [_names(_step(driven)) for _ in range(2)] == [([], ["r0"]), ([], ["r1"])]
+    _add(driven, (1, 5))
+    assert _names(_step(driven)) == (["r2"], [])
+    driven.done()
+    driven.done()
+    assert _names(_step(driven)) == ([], ["r0"])
+    assert driven.next() is None
+    driven.done()
+    assert _names(_step(driven)) == ([], ["r1"])
+    assert driven.living["r2"].stage is Stage.WAITING
+
+
+def test_tokens_of_the_output_are_found_too_by_what_had_to_make_room() -> None:
+    driven = _driven(blocks=6)
+    _add(driven, (5, 13), (9, 7))
+    while driven.living["r1"].stage is not Stage.WAITING or not driven.returned:
+        _step_and_done(driven)
+    driven.cancel("r0")
+    (chunk,) = _step(driven).prompts
+    assert (chunk.request.request_id, chunk.start, chunk.stop, chunk.found) == ("r1", 12, 13, 0)
 
 
 def test_what_an_ended_request_has_computed_is_found_by_the_next_turn_of_the_talk() -> None:

@@ -164,6 +164,12 @@ def test_requests_join_the_lane_with_the_fewest_members_and_lanes_take_turns() -
     assert _next(driven) == ["r0", "r5"]
 
 
+def test_a_lane_that_has_just_had_a_step_is_the_last_to_have_another() -> None:
+    driven = _driven(lanes=3)
+    _running(driven, (1, 9), (1, 9), (1, 9))
+    assert [_step_and_done(driven) for _ in range(4)] == [["r0"], ["r1"], ["r2"], ["r0"]]
+
+
 def test_the_youngest_gives_its_blocks_back_when_an_older_one_needs_them() -> None:
     driven = _driven(blocks=3)
     _running(driven, (3, 9), (2, 9), (2, 9))

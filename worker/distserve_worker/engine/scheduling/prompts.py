@@ -59,7 +59,6 @@ class Prompts:
 
     def put_back(self, ticket: Ticket) -> None:
         """Queue a request again that has lost its blocks: all its tokens are computed again, ahead of younger ones."""
-        ticket.computed = 0
         self._waiting.put_back(ticket)
 
     def remove(self, request_id: str) -> Ticket | None:

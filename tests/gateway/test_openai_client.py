@@ -93,6 +93,26 @@ def test_a_seed_makes_sampling_repeatable(client: openai.OpenAI) -> None:
     assert other.choices[0].text != first.choices[0].text
 
 
+def test_several_choices_and_their_log_probabilities_are_understood(client: openai.OpenAI) -> None:
+    """B12."""
+    sampling = GREEDY | {"temperature": 1.0, "seed": 1, "max_tokens": 6}
+    asked: Any = {"messages": QUESTION, "n": 2, "logprobs": True, "top_logprobs": 2, **sampling}
+    completion = client.chat.completions.create(**asked)
+    assert [choice.index for choice in completion.choices] == [0, 1]
+    for choice in completion.choices:
+        assert choice.logprobs is not None
+        assert choice.logprobs.content is not None
+        assert all(len(entry.top_logprobs) == 2 and entry.logprob <= 0 for entry in choice.logprobs.content)
+        spelled = b"".join(bytes(entry.bytes or []) for entry in choice.logprobs.content)
+        assert spelled.decode().removesuffix("<|im_end|>") == choice.message.content
+    legacy = client.completions.create(prompt="1 2 3", logprobs=1, **GREEDY)
+    told = legacy.choices[0].logprobs
+    assert told is not None
+    assert told.tokens is not None
+    assert "".join(told.tokens) == legacy.choices[0].text
+    assert told.text_offset == [sum(map(len, told.tokens[:place])) for place in range(len(told.tokens))]
+
+
 def test_the_model_is_listed_and_can_be_retrieved(client: openai.OpenAI) -> None:
     """B17."""
     assert [model.id for model in client.models.list()] == [MODEL]
@@ -112,7 +132,7 @@ def test_bad_values_are_bad_requests_that_name_the_field(client: openai.OpenAI) 
         client.chat.completions.create(messages=QUESTION, **GREEDY | {"temperature": -1})
     assert error.value.param == "temperature"
     with pytest.raises(openai.BadRequestError) as error:
-        client.chat.completions.create(messages=QUESTION, n=3, **GREEDY)
+        client.chat.completions.create(messages=QUESTION, n=0, **GREEDY)
     assert error.value.param == "n"
 
 

@@ -4,7 +4,7 @@ The workers here speak the real wire, but follow a script; `test_failover` has r
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -37,6 +37,7 @@ from distserve_proto.worker_pb2 import (
     RequestEvent,
     Sampling,
     Submit,
+    TokenLogprobs,
 )
 from distserve_worker.gateway.answer import Answer, Finish
 from distserve_worker.gateway.deadlines import Deadlines
@@ -116,6 +117,30 @@ async def test_a_request_that_ends_with_its_first_token_has_no_decode_leg(answer
         await runner.run(generation(), answer)
     assert (answer.tokens, answer.transport) == ([100], None)
     assert pair[1].submits == []
+
+
+def with_logprobs(act: Act) -> Act:
+    """The log probability of token 100 is -100, and so on."""
+
+    def told(submit: Submit) -> Iterable[RequestEvent] | str:
+        events = act(submit)
+        for event in () if isinstance(events, str) else events:
+            event.logprobs.extend(TokenLogprobs(logprob=-token) for token in event.tokens)
+        return events
+
+    return told
+
+
+async def test_log_probabilities_are_neither_lost_nor_repeated_when_a_request_moves(answer: Answer) -> None:
+    """B13 and B12: the first token has its own too."""
+    first = prefill(with_logprobs(prefills), with_logprobs(prefills))
+    dies, good = decode(with_logprobs(decodes(2, hangs_up))), decode(with_logprobs(decodes(2)))
+    async with deployed(first, dies, good) as runner:
+        await runner.run(generation(), answer)
+    piece = answer.take()
+    assert piece is not None
+    assert [one.token for one in piece.chosen] == answer.tokens == [100, 101, 102, 103, 104, 105]
+    assert [one.logprobs.logprob for one in piece.chosen] == [-token for token in answer.tokens]
 
 
 @pytest.mark.parametrize("lost", [hangs_up, fails(FAILURE_CODE_INTERNAL)], ids=["stream", "failure"])

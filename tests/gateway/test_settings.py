@@ -17,6 +17,11 @@ def test_a_deployment_can_be_watched() -> None:
     assert (settings.deployment, settings.namespace, settings.port) == ("chat", "team", 8000)
 
 
+@pytest.mark.parametrize(("flags", "isolate"), [([], False), (["--isolate-prefixes"], True)])
+def test_prefixes_are_shared_unless_told_otherwise(flags: list[str], isolate: bool) -> None:
+    assert parse_settings([*MODEL, "--worker", "a:1", *flags]).isolate_prefixes is isolate
+
+
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [

@@ -18,9 +18,9 @@ def _chunks(text: str, sizes: list[int]) -> list[str]:
     return [*chunks, text]
 
 
-def _expected(text: str, stops: list[str]) -> str:
-    """The text before the stop string that ends first; where several end there, before the longest."""
-    for end in range(1, len(text) + 1):
+def _expected(text: str, stops: list[str], start: int = 0) -> str:
+    """The text before the stop string that ends first after `start`; where several end there, before the longest."""
+    for end in range(start + 1, len(text) + 1):
         ending = [stop for stop in stops if text[:end].endswith(stop)]
         if ending:
             return text[: end - max(map(len, ending))]
@@ -67,3 +67,26 @@ def test_without_stop_strings_text_passes_through() -> None:
 def test_after_a_stop_nothing_more_comes_out() -> None:
     matcher = StopStrings(["."])
     assert [matcher.feed("One. Two"), matcher.feed(" three"), matcher.finish()] == ["One", "", ""]
+
+
+@given(text=SMALL, stops=STOPS, sizes=CUTS, start=st.integers(min_value=0, max_value=24))
+def test_stop_strings_that_are_complete_before_they_count_are_text(
+    text: str, stops: list[str], sizes: list[int], start: int
+) -> None:
+    """B11: those that overlap with the point from which they count are found."""
+    matcher, emitted, fed = StopStrings(stops), "", 0
+    chunks = _chunks(text, sizes)
+    for chunk in chunks:
+        emitted += matcher.feed(chunk, stopping=fed >= start)
+        fed += len(chunk)
+    starts = [len("".join(chunks[:place])) for place in range(len(chunks))]
+    first = next((place for place in starts if place >= start), len(text))
+    assert emitted + matcher.finish() == _expected(text, stops, first)
+
+
+def test_it_is_known_whether_text_is_held_back() -> None:
+    matcher = StopStrings(["ab"])
+    matcher.feed("xa")
+    assert matcher.holding
+    matcher.feed("x")
+    assert not matcher.holding

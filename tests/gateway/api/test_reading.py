@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from distserve_worker.gateway.api.bodies import ChatBody, CompletionBody
 from distserve_worker.gateway.api.fields import HARMLESS, MESSAGE_OFF, OFF
 from distserve_worker.gateway.api.reading import read_chat, read_completion
 from distserve_worker.gateway.errors import ApiError, Problem
@@ -76,17 +77,41 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "return_token_ids": True}, "return_token_ids"),
         ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
-        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
         ({"n": True}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 1}, "logprobs"),
         ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": False, "top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty"),
+        ({"repetition_penalty": 101}, "repetition_penalty"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"presence_penalty": -2.5}, "presence_penalty"),
+        ({"presence_penalty": "1"}, "presence_penalty"),
+        ({"logit_bias": [5]}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias[5]"),
+        ({"logit_bias": {"5": "much"}}, "logit_bias[5]"),
+        ({"logit_bias": {"five": 1}}, "logit_bias"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias"),
+        ({"logit_bias": {"05": 1}}, "logit_bias"),
+        ({"logit_bias": {"²": 1}}, "logit_bias"),
+        ({"logit_bias": {"": 1}}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"min_tokens": 5, "max_completion_tokens": 4}, "min_tokens"),
+        ({"stop_token_ids": 5}, "stop_token_ids"),
+        ({"stop_token_ids": [5, -1]}, "stop_token_ids[1]"),
+        ({"stop_token_ids": [5] * 129}, "stop_token_ids"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
-        ({"presence_penalty": -1}, "presence_penalty"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"best_of": 2}, "best_of"),
         ({"echo": True}, "echo"),
         ({"suffix": "end"}, "suffix"),
@@ -148,6 +173,31 @@ def test_absent_and_null_limits_stay_absent() -> None:
     """B9."""
     for limits in ({}, {"max_tokens": None}, {"max_completion_tokens": None}):
         assert read_chat(json.dumps(CHAT | limits).encode()).limit[0] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 20}, 20)],
+)
+def test_chat_asks_for_log_probabilities_by_two_fields(fields: dict[str, Any], told: int | None) -> None:
+    assert read_chat(json.dumps(CHAT | fields).encode()).told_logprobs == told
+
+
+@pytest.mark.parametrize(("logprobs", "told"), [(None, None), (0, 0), (20, 20)])
+def test_completions_ask_for_log_probabilities_by_a_number(logprobs: int | None, told: int | None) -> None:
+    assert read_completion(json.dumps(COMPLETION | {"logprobs": logprobs}).encode()).told_logprobs == told
+
+
+@pytest.mark.parametrize("logprobs", [True, -1, 21, "5"])
+def test_any_other_number_of_log_probabilities_is_refused(logprobs: Any) -> None:
+    with pytest.raises(ApiError) as error:
+        read_completion(json.dumps(COMPLETION | {"logprobs": logprobs}).encode())
+    assert error.value.problem.param == "logprobs"
+
+
+def test_token_ids_of_a_bias_are_its_keys() -> None:
+    body = read_chat(json.dumps(CHAT | {"logit_bias": {"0": -100, "2147483647": 0.5}}).encode())
+    assert body.logit_bias == {0: -100, 2147483647: 0.5}
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
@@ -214,6 +264,7 @@ def _object_with_many_keys() -> str:
         (f'"messages": [], "logit_bias": {{{_object_with_many_keys()}}}', "logit_bias"),
         (_object_with_many_keys(), "k0"),
         (f'"stop": [{_many("1")}], "messages": [{json.dumps(USER)}]', "stop[0]"),
+        (f'"stop_token_ids": [{_many("true")}], "messages": [{json.dumps(USER)}]', "stop_token_ids[0]"),
         (f'"stop": ["{"a" * 4_000_000}"], "messages": [{json.dumps(USER)}]', "stop[0]"),
         (f'"prompt": [[{_many("true")}]]', "prompt[0]"),
         (f'"prompt": [{_many("1.5")}]', "prompt[0]"),
@@ -266,7 +317,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-FIELDS = ["model", "messages", "prompt", "stop", "stream", "stream_options", "temperature", "seed", "n", "tools", "x"]
+FIELDS = [*ChatBody.model_fields, *CompletionBody.model_fields, "tools", "x"]
 
 
 @given(body=st.dictionaries(st.sampled_from(FIELDS), VALUES))

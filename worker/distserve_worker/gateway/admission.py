@@ -3,16 +3,22 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from distserve_worker.gateway.errors import too_many_requests
+from distserve_worker.gateway.errors import invalid, too_many_requests
 from distserve_worker.gateway.metrics import Metrics
 
 
 class Place:
-    """Of one request, from the first byte of its body to the end of its answer."""
+    """Of one request, from the first byte of its body to the end of its answers."""
 
     def __init__(self, admission: "Admission") -> None:
         self._admission = admission
+        self.places = 1
         self.body_bytes = 0
+
+    def widen(self, choices: int) -> None:
+        """So many answers are asked for and take a place each. Raises `ApiError`: 429, or 400 when they never fit."""
+        self._admission.count_places(choices, self.places)
+        self.places = choices
 
     def grow(self, count: int) -> None:
         """So many bytes more have arrived. Raises `ApiError` (429) when all bodies together become too large."""
@@ -33,14 +39,21 @@ class Admission:
     @contextmanager
     def place(self) -> Iterator[Place]:
         """Hold a place. Raises `ApiError` (429) when all are taken."""
-        if self._taken >= self._places:
-            raise too_many_requests(f"The gateway already has {self._places} requests in flight")
+        self.count_places(1, 0)
         place = Place(self)
-        self._take(1, 0)
         try:
             yield place
         finally:
-            self._take(-1, -place.body_bytes)
+            self._take(-place.places, -place.body_bytes)
+
+    def count_places(self, places: int, held: int) -> None:
+        """See `Place.widen`; `held` of the places are the request's own already."""
+        if places > self._places:
+            message = f"'n' must be at most {self._places}, the requests that this gateway takes at once, got {places}"
+            raise invalid(message, "n", "invalid_value")
+        if self._taken + places - held > self._places:
+            raise too_many_requests(f"The gateway takes {self._places} requests at once and has {self._taken}")
+        self._take(places - held, 0)
 
     def count_bytes(self, count: int) -> None:
         """See `Place.grow`."""

@@ -81,7 +81,7 @@ class Attempt:
                 change = event.WhichOneof("change")
                 if change == "parked":
                     self._answer.record(event.parked.stages)
-                    self._answer.accept(event.tokens)
+                    self._answer.accept(event.tokens, logprobs=event.logprobs)
                     return event.parked.kv
                 if change == "finished":
                     self._finish(event)
@@ -149,12 +149,12 @@ class Attempt:
                 self._answer.record(event.put_back.stages)
                 raise put_back(worker)
             case _:
-                self._answer.accept(event.tokens)
+                self._answer.accept(event.tokens, logprobs=event.logprobs)
 
     def _finish(self, event: RequestEvent) -> None:
         self._answer.record(event.finished.stages)
         stopped = event.finished.reason == FINISH_REASON_STOP
-        self._answer.accept(event.tokens, Finish.STOP if stopped else Finish.LENGTH)
+        self._answer.accept(event.tokens, Finish.STOP if stopped else Finish.LENGTH, event.logprobs)
 
     def _submit(self) -> Submit:
         generation = self._generation
@@ -165,6 +165,7 @@ class Attempt:
             sampling=generation.sampling,
             stop_token_ids=sorted(generation.stop_token_ids),
             max_tokens=generation.max_tokens,
+            prefix_salt=generation.prefix_salt,
         )
 
     def _record_unfinished(self) -> None:

@@ -7,7 +7,7 @@ from distserve_proto.worker_pb2 import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What is to be generated; nothing in it depends on the endpoint or on streaming."""
+    """One choice of a request; nothing in it depends on the endpoint or on streaming."""
 
     request_id: str
     prompt: tuple[int, ...]
@@ -15,3 +15,4 @@ class Generation:
     sampling: Sampling
     stop_strings: tuple[str, ...]
     stop_token_ids: frozenset[int]
+    prefix_salt: str = ""  # whom its KV is shared with; empty: everybody

@@ -101,6 +101,7 @@ class GatewayProcess:
             admission=Admission(settings.max_requests, settings.max_bodies_bytes, metrics),
             limits=BodyLimits(settings.max_body_bytes, settings.body_seconds),
             runner=Runner(self._fleet, deadlines, metrics),
+            isolate_prefixes=settings.isolate_prefixes,
         )
         patience = Patience(settings.header_seconds, settings.write_seconds)
         return server(application(service, int(time.time())), patience, settings.drain_seconds)

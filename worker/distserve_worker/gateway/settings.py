@@ -26,6 +26,7 @@ class Settings:
     workers: list[str]
     host: str
     port: int
+    isolate_prefixes: bool
     max_requests: int
     max_body_bytes: int
     max_bodies_bytes: int
@@ -65,6 +66,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="path or URI (file://, hf://) of the model's tokenizer")
     add("--deployment", help="DistServeDeployment whose worker pods are watched")
     add("--namespace", default="default", help="of the deployment")
+    add("--isolate-prefixes", action="store_true", help="share no KV of equal prompt beginnings among API keys")
     add("--worker", dest="workers", action="append", default=[], type=_address, help="host:port; may be repeated")
 
 

@@ -19,6 +19,10 @@ class _Pattern:
         """Whether the text so far ends with the whole string."""
         return self.matched == len(self._text)
 
+    def pass_over(self) -> None:
+        """Let a whole string stand as text: what can still match is one that overlaps with it."""
+        self.matched = self._fallback[self.matched - 1]
+
     def advance(self, character: str) -> None:
         """Take one character of the text."""
         while self.matched and self._text[self.matched] != character:
@@ -41,16 +45,27 @@ class StopStrings:
         self._held = ""
         self.stopped = False
 
-    def feed(self, text: str) -> str:
-        """The part of the text so far that is certain to be before any stop string and was not returned yet."""
+    @property
+    def holding(self) -> bool:
+        """Whether some of the text is held back."""
+        return bool(self._held)
+
+    def feed(self, text: str, *, stopping: bool = True) -> str:
+        """The part of the text so far that is certain to be before any stop string and was not returned yet.
+
+        Stop strings that are complete within `text` count only when it is `stopping`.
+        """
         if self.stopped or not self._patterns:
             return "" if self.stopped else text
         text = self._held + text
         for place in range(len(self._held), len(text)):
             for pattern in self._patterns:
                 pattern.advance(text[place])
-            if any(pattern.complete for pattern in self._patterns):
+            complete = [pattern for pattern in self._patterns if pattern.complete]
+            if complete and stopping:
                 return self._stop(text[: place + 1])
+            for pattern in complete:
+                pattern.pass_over()
         keep = max(pattern.matched for pattern in self._patterns)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

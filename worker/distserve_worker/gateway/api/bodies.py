@@ -2,53 +2,30 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-# Every list has a bound or ends at its first fault: checking a body must cost no more than parsing it.
+from distserve_worker.gateway.api.checked import BrokenRuleError, Checked, TokenCount, TokenId
+from distserve_worker.gateway.api.sampling_body import Logprobs, SamplingBody
+
 MAX_MESSAGES = 4096
 MAX_PARTS = 1024  # of one message
-MAX_STOP_STRINGS = 4
-MAX_STOP_CHARACTERS = 1024
-INT32_MAX = 2**31 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
-StopList = Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
-TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
-TokenCount = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
 
-def _as_list(stop: object) -> object:
-    return [stop] if isinstance(stop, str) else stop
-
-
-class BrokenRuleError(ValueError):
-    """A rule over several fields is broken; names the field to change."""
-
-    def __init__(self, param: str, message: str) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-class _Checked(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class StreamOptions(_Checked):
+class StreamOptions(Checked):
     """Options of a streamed response."""
 
     include_usage: bool = False
     include_obfuscation: bool | None = None  # padding against traffic analysis: allowed, never sent
 
 
-class TextPart(_Checked):
+class TextPart(Checked):
     """One part of a message; only text can be read."""
 
     type: Literal["text"]
     text: str
 
 
-class Message(_Checked):
+class Message(Checked):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -63,17 +40,11 @@ class Message(_Checked):
         return {"role": role, "content": content, **named}
 
 
-class GenerationBody(_Checked):
+class GenerationBody(SamplingBody):
     """What chat and completions have in common."""
 
     model: str
     max_tokens: TokenCount | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, le=INT32_MAX)  # not in OpenAI's API; 0 and -1: all tokens
-    seed: int | None = Field(default=None, ge=INT64_MIN, le=INT64_MAX)
-    stop: Annotated[StopList | None, BeforeValidator(_as_list)] = None
-    ignore_eos: bool | None = None  # not in OpenAI's API; for load tests that need an exact output length
     return_token_ids: bool | None = None  # not in OpenAI's API; the produced tokens beside their text
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -84,6 +55,14 @@ class GenerationBody(_Checked):
             raise BrokenRuleError("return_token_ids", "'return_token_ids' is only allowed when 'stream' is false")
         if self.stream_options is not None and not self.stream:
             raise BrokenRuleError("stream_options", "'stream_options' is only allowed when 'stream' is true")
+        return self
+
+    @model_validator(mode="after")
+    def _least_fits_the_most(self) -> Self:
+        most, name = self.limit
+        if most is not None and (self.min_tokens or 0) > most:
+            message = f"'min_tokens' must be at most '{name}', which is {most}, got {self.min_tokens}"
+            raise BrokenRuleError("min_tokens", message)
         return self
 
     @property
@@ -97,6 +76,8 @@ class ChatBody(GenerationBody):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: TokenCount | None = None
+    logprobs: bool | None = None
+    top_logprobs: Logprobs | None = None
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
@@ -106,6 +87,17 @@ class ChatBody(GenerationBody):
                 "max_completion_tokens", "'max_tokens' and 'max_completion_tokens' differ; give one of them"
             )
         return self
+
+    @model_validator(mode="after")
+    def _top_needs_logprobs(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise BrokenRuleError("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true")
+        return self
+
+    @property
+    def told_logprobs(self) -> int | None:
+        """See `SamplingBody.told_logprobs`."""
+        return self.top_logprobs or 0 if self.logprobs else None
 
     @property
     def limit(self) -> tuple[int | None, str]:
@@ -119,3 +111,9 @@ class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`: one prompt, as text or as token ids."""
 
     prompt: str | Annotated[list[TokenId], Field(fail_fast=True)]
+    logprobs: Logprobs | None = None
+
+    @property
+    def told_logprobs(self) -> int | None:
+        """See `SamplingBody.told_logprobs`."""
+        return self.logprobs

@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from distserve_worker.gateway.answer import Finish
+from distserve_worker.gateway.answer import ChosenToken
 from distserve_worker.gateway.api.bodies import ChatBody, CompletionBody, GenerationBody
+from distserve_worker.gateway.api.logprobs import Spelling, chat_logprobs, completion_logprobs
 from distserve_worker.gateway.api.reading import read_chat, read_completion
 from distserve_worker.gateway.errors import invalid, shown
 from distserve_worker.text.chat_template import TemplateRefusedError
 from distserve_worker.text.tokenizer import ModelText
 
 Body = TypeVar("Body", bound=GenerationBody)
-Choice = dict[str, Any]
+Content = dict[str, Any]  # of a choice: everything but its index, log probabilities and reason to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,11 @@ class Dialect(Generic[Body]):
     prompt_param: str
     read: Callable[[bytes], Body]  # raises ApiError
     tokens: Callable[[Body, ModelText, int], tuple[int, ...]]  # at most so many; raises ApiError, TextTooLongError
-    opening: tuple[Choice, ...]  # of chunks before any text
-    piece: Callable[[str], Choice]  # of a chunk that adds text
-    ending: Callable[[Finish], Choice]  # of the chunk that says why the text ends
-    whole: Callable[[str, Finish], Choice]  # of a response that is not streamed
+    opening: Content | None  # of a chunk before any text
+    piece: Callable[[str], Content]  # of a chunk that adds text
+    ending: Content  # of the chunk that says why the text ends
+    whole: Callable[[str], Content]  # of a response that is not streamed
+    logprobs: Callable[[Sequence[ChosenToken], Spelling], dict[str, Any]]
 
 
 def _chat_tokens(body: ChatBody, text: ModelText, at_most: int) -> tuple[int, ...]:
@@ -44,13 +46,8 @@ def _chat_tokens(body: ChatBody, text: ModelText, at_most: int) -> tuple[int, ..
     return text.tokenizer.encode(prompt, add_special_tokens=False, at_most=at_most)
 
 
-def _chat_delta(delta: dict[str, str], finish: Finish | None) -> Choice:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-
-
-def _chat_message(text: str, finish: Finish) -> Choice:
-    message = {"role": "assistant", "content": text, "refusal": None}
-    return {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+def _chat_message(text: str) -> Content:
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
 
 
 def _completion_tokens(body: CompletionBody, text: ModelText, at_most: int) -> tuple[int, ...]:
@@ -68,8 +65,8 @@ def _check_token_ids(prompt: Sequence[int], size: int) -> None:
             raise invalid(message, f"prompt[{index}]", "invalid_value")
 
 
-def _completion(text: str, finish: Finish | None) -> Choice:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+def _completion(text: str) -> Content:
+    return {"text": text}
 
 
 CHAT: Final = Dialect(
@@ -80,10 +77,11 @@ CHAT: Final = Dialect(
     prompt_param="messages",
     read=read_chat,
     tokens=_chat_tokens,
-    opening=(_chat_delta({"role": "assistant", "content": ""}, None),),
-    piece=lambda text: _chat_delta({"content": text}, None),
-    ending=lambda finish: _chat_delta({}, finish),
+    opening={"delta": {"role": "assistant", "content": ""}},
+    piece=lambda text: {"delta": {"content": text}},
+    ending={"delta": {}},
     whole=_chat_message,
+    logprobs=chat_logprobs,
 )
 
 COMPLETIONS: Final = Dialect(
@@ -94,8 +92,9 @@ COMPLETIONS: Final = Dialect(
     prompt_param="prompt",
     read=read_completion,
     tokens=_completion_tokens,
-    opening=(),
-    piece=lambda text: _completion(text, None),
-    ending=lambda finish: _completion("", finish),
+    opening=None,
+    piece=_completion,
+    ending=_completion(""),
     whole=_completion,
+    logprobs=completion_logprobs,
 )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from distserve_worker.gateway import errors
 from distserve_worker.gateway.admission import Admission, Place
-from distserve_worker.gateway.answer import Answer
+from distserve_worker.gateway.answer import Answer, Piece
 from distserve_worker.gateway.api.bodies import GenerationBody
 from distserve_worker.gateway.api.dialects import Dialect
 from distserve_worker.gateway.api.measuring import CLIENT_GONE, Stopwatch
-from distserve_worker.gateway.api.preparing import generation, prompt_tokens
-from distserve_worker.gateway.api.producing import texts, unless_gone
+from distserve_worker.gateway.api.prefix_salt import salt_of
+from distserve_worker.gateway.api.preparing import generations, prompt_tokens
+from distserve_worker.gateway.api.producing import pieces, unless_gone
 from distserve_worker.gateway.api.receiving import BodyLimits, ClientGoneError, read_body
 from distserve_worker.gateway.api.responses import ResponseWriter, error_event
 from distserve_worker.gateway.api.sending import Reply
@@ -40,6 +41,7 @@ class Service:
     admission: Admission
     limits: BodyLimits
     runner: Runner
+    isolate_prefixes: bool  # share no KV of prompts among API keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Exchange:
     receive: Receive
     reply: Reply
     stopwatch: Stopwatch
+    prefix_salt: str
 
 
 class GenerationEndpoint:
@@ -63,7 +66,8 @@ class GenerationEndpoint:
         """Answer one request; every way it can end is an HTTP status or an event in the stream."""
         request_id: str = scope["state"]["request_id"]
         stopwatch = Stopwatch(self._dialect.endpoint, request_id, self._service.runner.metrics)
-        exchange = Exchange(request_id, receive, Reply(send), stopwatch)
+        salt = salt_of(scope["headers"]) if self._service.isolate_prefixes else ""
+        exchange = Exchange(request_id, receive, Reply(send), stopwatch, salt)
         code = CLIENT_GONE
         try:
             code = await self._handle(scope, exchange)
@@ -96,45 +100,59 @@ class GenerationEndpoint:
         """The checked body; its bytes are let go here, before an answer that may take minutes."""
         raw = await read_body(scope, exchange.receive, self._service.limits, place.grow)
         body: GenerationBody = self._dialect.read(raw)
+        place.widen(body.choices)
         return body
 
     async def _answer(self, body: GenerationBody, exchange: Exchange) -> None:
         text = self._service.readiness.text
         if body.model != self._service.model:
             raise errors.model_not_found(body.model)
-        job = await self._prepare(body, text, exchange.request_id)
-        writer = ResponseWriter.of(self._dialect, body, job, int(time.time()))
+        jobs = await self._prepare(body, text, exchange)
+        writer = ResponseWriter.of(self._dialect, body, jobs[0], text.tokenizer, int(time.time()))
         changed = asyncio.Event()
-
-        def grown() -> None:
-            exchange.stopwatch.token()
-            changed.set()
-
-        answer = Answer(text.tokenizer.detokenizer(), StopStrings(job.stop_strings), grown)
-        async with aclosing(texts(self._service.runner.run(job, answer), answer, changed)) as pieces:
+        answers = [_answer_to(job, index, text, exchange, changed) for index, job in enumerate(jobs)]
+        runs = [self._service.runner.run(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        async with aclosing(pieces(runs, answers, changed)) as produced:
             send = _stream if body.stream else _whole
-            await send(pieces, writer, answer, exchange.reply)
-        exchange.stopwatch.answered(job, answer)
+            await send(produced, writer, answers, exchange.reply)
+        exchange.stopwatch.answered(len(jobs[0].prompt), answers)
 
-    async def _prepare(self, body: GenerationBody, text: ModelText, request_id: str) -> Generation:
+    async def _prepare(self, body: GenerationBody, text: ModelText, exchange: Exchange) -> tuple[Generation, ...]:
         longest = self._service.runner.fleet.longest_request()
         if longest is None:
             raise self._service.runner.no_pair()
         prompt = await asyncio.to_thread(prompt_tokens, self._dialect, body, text, longest)
-        return generation(request_id, body, prompt, text.tokenizer)
+        return generations(exchange.request_id, body, prompt, text.tokenizer, exchange.prefix_salt)
 
 
-async def _stream(pieces: AsyncIterator[str], writer: ResponseWriter, answer: Answer, reply: Reply) -> None:
-    """The first token brings the status and the first bytes, even when it completes no text yet."""
-    async for piece in pieces:
-        opening = b"" if reply.started else writer.opening()
-        await reply.stream(opening + writer.piece(piece))
-    await reply.end_stream(writer.ending(answer))
+def _answer_to(job: Generation, index: int, text: ModelText, exchange: Exchange, changed: asyncio.Event) -> Answer:
+    def grown() -> None:
+        exchange.stopwatch.token(index)
+        changed.set()
+
+    stops = StopStrings(job.stop_strings)
+    return Answer(text.tokenizer.detokenizer(), stops, grown, job.sampling.min_tokens)
 
 
-async def _whole(pieces: AsyncIterator[str], writer: ResponseWriter, answer: Answer, reply: Reply) -> None:
-    text = "".join([piece async for piece in pieces])
-    await reply.json(200, writer.whole(answer, text))
+async def _stream(
+    produced: AsyncIterator[tuple[int, Piece]], writer: ResponseWriter, answers: Sequence[Answer], reply: Reply
+) -> None:
+    """The first token of an answer brings its first bytes, even when it completes no text yet."""
+    opened: set[int] = set()
+    async for index, piece in produced:
+        opening = b"" if index in opened else writer.opening(index)
+        opened.add(index)
+        await reply.stream(opening + writer.piece(index, piece))
+    await reply.end_stream(writer.ending(answers))
+
+
+async def _whole(
+    produced: AsyncIterator[tuple[int, Piece]], writer: ResponseWriter, answers: Sequence[Answer], reply: Reply
+) -> None:
+    parts: list[list[Piece]] = [[] for _ in answers]
+    async for index, piece in produced:
+        parts[index].append(piece)
+    await reply.json(200, writer.whole(answers, [Piece.joined(part) for part in parts]))
 
 
 async def _tell(reply: Reply, problem: Problem) -> None:

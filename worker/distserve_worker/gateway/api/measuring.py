@@ -2,10 +2,10 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from distserve_worker.gateway.answer import Answer
-from distserve_worker.gateway.generation import Generation
 from distserve_worker.gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -21,23 +21,26 @@ class Stopwatch:
         self._request_id = request_id
         self._metrics = metrics
         self._started = time.monotonic()
-        self._first_token: float | None = None
+        self._tokens_at: dict[int, tuple[float, float]] = {}  # first and last one of each choice
 
-    def token(self) -> None:
-        """A token is there; only the first one matters."""
-        if self._first_token is None:
-            self._first_token = time.monotonic()
-            self._metrics.ttft.observe(self._first_token - self._started)
+    def token(self, choice: int) -> None:
+        """A choice has grown."""
+        now = time.monotonic()
+        if not self._tokens_at:
+            self._metrics.ttft.observe(now - self._started)
+        first, _ = self._tokens_at.get(choice, (now, now))
+        self._tokens_at[choice] = first, now
 
-    def answered(self, generation: Generation, answer: Answer) -> None:
-        """The answer is complete."""
-        self._metrics.tokens.labels("prompt").inc(len(generation.prompt))
-        self._metrics.tokens.labels("output").inc(len(answer.tokens))
-        for stage, seconds in asdict(answer.stages).items():
-            self._metrics.stages.labels(stage).observe(seconds)
-        gaps = len(answer.tokens) - 1
-        if gaps > 0 and self._first_token is not None:
-            self._metrics.tpot.observe((time.monotonic() - self._first_token) / gaps)
+    def answered(self, prompt_tokens: int, answers: Sequence[Answer]) -> None:
+        """All choices are complete."""
+        self._metrics.tokens.labels("prompt").inc(prompt_tokens)
+        for choice, answer in enumerate(answers):
+            self._metrics.tokens.labels("output").inc(len(answer.tokens))
+            for stage, seconds in asdict(answer.stages).items():
+                self._metrics.stages.labels(stage).observe(seconds)
+            first, last = self._tokens_at[choice]
+            if len(answer.tokens) > 1:
+                self._metrics.tpot.observe((last - first) / (len(answer.tokens) - 1))
 
     def ended(self, code: int) -> None:
         """The client has its answer or its error, or has left."""

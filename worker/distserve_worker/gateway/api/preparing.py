@@ -1,6 +1,7 @@
-"""Turns a checked body into a generation: tokens, sampling and limits, with the length checked once, here."""
+"""Turns a checked body into generations: tokens, sampling and limits, with the length checked once, here."""
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from distserve_proto.worker_pb2 import Sampling
@@ -13,16 +14,29 @@ from distserve_worker.text.tokenizer import ModelText, TextTooLongError, Tokeniz
 UINT64 = 2**64
 
 
-def generation(request_id: str, body: GenerationBody, prompt: tuple[int, ...], tokenizer: Tokenizer) -> Generation:
-    """What the workers are asked for. A request without a seed gets a random one, which it keeps on every worker."""
-    return Generation(
+def generations(
+    request_id: str, body: GenerationBody, prompt: tuple[int, ...], tokenizer: Tokenizer, prefix_salt: str
+) -> tuple[Generation, ...]:
+    """What the workers are asked for, once for each choice. Raises `ApiError` (400) for tokens that do not exist.
+
+    Their seeds follow each other. Without a seed each gets a random one, which it keeps on every worker.
+    """
+    _check_token_ids(body, tokenizer.vocabulary_size)
+    own = frozenset() if body.ignore_eos else tokenizer.stop_token_ids
+    first = Generation(
         request_id=request_id,
         prompt=prompt,
         max_tokens=body.limit[0],
-        sampling=_sampling(body, tokenizer.vocabulary_size),
+        sampling=_sampling(body, 0, tokenizer.vocabulary_size),
         stop_strings=tuple(body.stop or ()),
-        stop_token_ids=frozenset() if body.ignore_eos else tokenizer.stop_token_ids,
+        stop_token_ids=own | frozenset(body.stop_token_ids or ()),
+        prefix_salt=prefix_salt,
     )
+    others = (
+        replace(first, request_id=f"{request_id}-{index}", sampling=_sampling(body, index, tokenizer.vocabulary_size))
+        for index in range(1, body.choices)
+    )
+    return first, *others
 
 
 def prompt_tokens(dialect: Dialect[Any], body: GenerationBody, text: ModelText, longest: int) -> tuple[int, ...]:
@@ -44,6 +58,9 @@ def check_length(body: GenerationBody, prompt: tuple[int, ...], prompt_param: st
         raise _too_long(len(prompt), body, longest, prompt_param)
     if asked is not None and len(prompt) + asked > longest:
         raise _too_long(len(prompt), body, longest, limit_param)
+    least = body.min_tokens or 0
+    if len(prompt) + least > longest:
+        raise context_length_exceeded(str(len(prompt)), str(len(prompt) + least), least, longest, "min_tokens")
 
 
 def _too_long(prompt: int, body: GenerationBody, longest: int, param: str, bound: str = "") -> ApiError:
@@ -52,11 +69,31 @@ def _too_long(prompt: int, body: GenerationBody, longest: int, param: str, bound
     return context_length_exceeded(f"{bound}{prompt}", f"{bound}{total}", asked, longest, param)
 
 
-def _sampling(body: GenerationBody, vocabulary_size: int) -> Sampling:
+def _sampling(body: GenerationBody, index: int, vocabulary_size: int) -> Sampling:
     top_k = body.top_k or 0
     return Sampling(
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
         top_k=0 if top_k < 0 else min(top_k, vocabulary_size),
-        seed=secrets.randbits(64) if body.seed is None else body.seed % UINT64,
+        min_p=body.min_p or 0.0,
+        seed=secrets.randbits(64) if body.seed is None else (body.seed + index) % UINT64,
+        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=body.logit_bias or {},
+        min_tokens=body.min_tokens or 0,
+        logprobs=body.told_logprobs,
     )
+
+
+def _check_token_ids(body: GenerationBody, vocabulary_size: int) -> None:
+    for index, token in enumerate(body.stop_token_ids or ()):
+        if token >= vocabulary_size:
+            raise _no_token(f"stop_token_ids[{index}]", token, vocabulary_size)
+    for token in body.logit_bias or {}:
+        if token >= vocabulary_size:
+            raise _no_token("logit_bias", token, vocabulary_size)
+
+
+def _no_token(param: str, token: int, vocabulary_size: int) -> ApiError:
+    return invalid(f"'{param}': the vocabulary has {vocabulary_size} tokens, got {token}", param, "invalid_value")

@@ -1,33 +1,40 @@
-"""Joins the run of a request with the client that reads it: text as it appears, and an end when the client leaves."""
+"""Joins the runs of a request with the client that reads them: text as it appears, an end when the client leaves."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
 from starlette.types import Receive
 
-from distserve_worker.gateway.answer import Answer
+from distserve_worker.gateway.answer import Answer, Piece
 from distserve_worker.gateway.api.receiving import ClientGoneError, until_gone
 
 
-async def texts(run: Coroutine[Any, Any, None], answer: Answer, changed: asyncio.Event) -> AsyncGenerator[str]:
-    """Text that `run` adds to `answer`, from the first token on; what a slow reader has missed comes in one piece.
+async def pieces(
+    runs: Sequence[Coroutine[Any, Any, None]], answers: Sequence[Answer], changed: asyncio.Event
+) -> AsyncGenerator[tuple[int, Piece]]:
+    """What `runs` add to their `answers`, each with its index; what a slow reader has missed comes in one piece.
 
-    Raises what `run` raises, after the text before it. Closing the iterator cancels the run.
+    Raises what the first run to fail raises, after all that came before. Closing the iterator cancels the runs.
     """
-    running = asyncio.create_task(run)
-    running.add_done_callback(lambda _: changed.set())
+    running = [asyncio.create_task(run) for run in runs]
+    for task in running:
+        task.add_done_callback(lambda _: changed.set())
     try:
-        while not running.done():
+        over = False
+        while not over:
             await changed.wait()
             changed.clear()
-            if answer.tokens:
-                yield answer.take()
-        if rest := answer.take():
-            yield rest
-        running.result()
+            # looked at before the pieces are handed on: what is added meanwhile is taken in the next round
+            ended = [task for task in running if task.done()]
+            over = len(ended) == len(running)
+            for index, answer in enumerate(answers):
+                if (piece := answer.take()) is not None:
+                    yield index, piece
+            for task in ended:
+                task.result()
     finally:
-        await _end(running)
+        await _end(*running)
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,6 @@ from pydantic_core import ErrorDetails, from_json
 from distserve_worker.gateway.api.bodies import (
     MAX_MESSAGES,
     MAX_PARTS,
-    BrokenRuleError,
     ChatBody,
     CompletionBody,
     GenerationBody,
@@ -17,6 +16,7 @@ from distserve_worker.gateway.api.bodies import (
     StreamOptions,
     TextPart,
 )
+from distserve_worker.gateway.api.checked import BrokenRuleError
 from distserve_worker.gateway.api.fields import MESSAGE_OFF, OFF, taken
 from distserve_worker.gateway.errors import ApiError, invalid, shown, unsupported
 

@@ -10,13 +10,18 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from distserve_testing.families import write_family
 from distserve_testing.models import LLAMA_METADATA, write_gguf, write_tiny_llama
+from distserve_testing.ranks import Instance
 from safetensors.torch import load_file, save_file
 
 from distserve_worker.engine.loading.loading_model import LoadedModel, load_model
+from distserve_worker.engine.loading.safetensors_source import SafetensorsSource
+from distserve_worker.engine.parallel import WHOLE, Grid, shard_of
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 from distserve_worker.weights.reading import read_config
 
+TOKENS = [5, 77, 3, 200, 9]
 NORM = "model.layers.1.input_layernorm.weight"
 
 
@@ -91,6 +96,43 @@ class TestSafetensors:
         with pytest.raises(ModelInvalid, match=r"index\.json: no weight_map"):
             _load(folder)
 
+    def test_a_part_that_the_file_is_too_short_for_while_it_is_read(self, folder: Path) -> None:
+        source = SafetensorsSource(folder)
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+        last = max(source.stored.values(), key=lambda stored: stored.offset)
+        with pytest.raises(ModelInvalid, match="truncated while it was read"):
+            source.read(last.name, None, torch.empty(last.shape))
+
+    def test_bytes_that_are_not_of_the_shape(self, folder: Path) -> None:
+        path = folder / "model.safetensors"
+        content = path.read_bytes()
+        damaged = content.replace(b'"dtype":"F32","shape":[48]', b'"dtype":"F32","shape":[96]', 1)
+        assert damaged != content
+        path.write_bytes(damaged)
+        with pytest.raises(ModelInvalid, match=r"192 bytes of F32 are not of the shape \(96,\)|has the shape \(96,\)"):
+            _load(folder)
+
+    def test_nothing_is_read_of_a_model_that_is_not_sound(self, folder: Path) -> None:
+        """The tensor that is missing would be the last one to be read."""
+        self._rewrite(folder, {"lm_head.weight": None})
+        told: list[float] = []
+        with pytest.raises(ModelInvalid, match=r"lm_head\.weight is missing"):
+            load_model(folder, read_config(folder), "FP32", torch.device("cpu"), progress=told.append)
+        assert not told
+
+    @pytest.mark.parametrize("dtype", ["FP32", "INT8"])
+    @pytest.mark.parametrize("grid", [WHOLE, Grid(2), Grid(1, 3)], ids=str)
+    def test_progress_rises_to_one_for_every_rank(self, folder: Path, grid: Grid, dtype: str) -> None:
+        config = read_config(folder)
+        for rank in range(grid.ranks):
+            told: list[float] = []
+            shard = shard_of(config, grid, rank)
+            load_model(folder, config, dtype, torch.device("cpu"), shard=shard, progress=told.append)
+            assert told == sorted(told)
+            assert told[0] < 0.5
+            assert told[-1] == pytest.approx(1.0)
+
     def test_progress_is_logged_to_the_end(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
             _load(folder)
@@ -155,6 +197,42 @@ class TestGguf:
         writer.close()
         with pytest.raises(ModelInvalid, match=r"model\.embed_tokens\.weight: cannot undo Q8_1"):
             _load(path)
+
+
+class TestNames:
+    """Files of the same model that other tools wrote."""
+
+    def _renamed(self, folder: Path, renames: Mapping[str, str], extra: Mapping[str, torch.Tensor]) -> None:
+        weights = load_file(folder / "model.safetensors")
+        for old, new in renames.items():
+            weights = {name.replace(old, new): weight for name, weight in weights.items()}
+        save_file({**weights, **extra}, folder / "model.safetensors")
+
+    def test_gpt2_as_its_authors_published_it(self, tmp_path: Path) -> None:
+        """Without the prefix, and with the causal mask of each layer."""
+        write_family(tmp_path, "gpt2")
+        before = Instance(tmp_path).logits(TOKENS)
+        masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 256, 256) for layer in range(3)}
+        self._renamed(tmp_path, {"transformer.": ""}, masks)
+        assert torch.equal(Instance(tmp_path).logits(TOKENS), before)
+
+    def test_opt_without_its_head(self, tmp_path: Path) -> None:
+        write_family(tmp_path, "opt")
+        before = Instance(tmp_path).logits(TOKENS)
+        self._renamed(tmp_path, {"model.decoder.": "decoder."}, {})
+        assert torch.equal(Instance(tmp_path).logits(TOKENS), before)
+
+    def test_llama_with_its_rotary_frequencies(self, tmp_path: Path) -> None:
+        write_family(tmp_path, "llama")
+        frequencies = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+        self._renamed(tmp_path, {}, frequencies)
+        Instance(tmp_path)
+
+    def test_a_bias_too_many_is_still_refused(self, tmp_path: Path) -> None:
+        write_family(tmp_path, "mistral")
+        self._renamed(tmp_path, {}, {"model.layers.0.mlp.up_proj.bias": torch.ones(80)})
+        with pytest.raises(ModelInvalid, match=r"1 tensors do not belong to the architecture.*up_proj\.bias"):
+            Instance(tmp_path)
 
 
 def test_an_index_may_name_each_shard_many_times(tmp_path: Path) -> None:

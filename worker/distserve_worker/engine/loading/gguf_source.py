@@ -34,7 +34,7 @@ _LAYER: Final = {
 }
 
 
-_PIECE: Final = 1 << 20  # items that are dequantised at once
+_PIECE: Final = 1 << 18  # items that are dequantised at once
 
 
 class GgufSource:

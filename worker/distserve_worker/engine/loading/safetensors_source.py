@@ -13,7 +13,7 @@ from distserve_worker.engine.models.interface import Part
 from distserve_worker.weights.errors import ModelInvalid
 
 _FLOATS: Final[Mapping[str, torch.dtype]] = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-_PIECE: Final = 4 << 20  # bytes that are read at once
+_PIECE: Final = 1 << 20  # bytes that are read at once
 
 
 class SafetensorsSource:

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from distserve_worker.engine.models.interface import Collective, Part, Place, Weights
 from distserve_worker.engine.models.quantized import Int8Linear, quantize
 
-_SCRATCH: Final = 1 << 22  # elements in FP32 at once while a matrix is quantized
+_SCRATCH: Final = 1 << 19  # elements in FP32 at once while a matrix is quantized
 
 
 class Linear(Protocol):
@@ -116,7 +116,8 @@ def _take_quantized(
     for piece, rows in _places(_short(pieces, max(1, _SCRATCH // storage.inputs))):
         whole = torch.empty((piece.count, storage.inputs), dtype=torch.float32, device=place.device)
         _read(weights, piece, storage, None, whole)
-        quantize(whole, inputs, packed[rows], scales[rows])
+        if not whole.is_meta:  # of shapes alone there is nothing to compute, and torch would take seconds to say so
+            quantize(whole, inputs, packed[rows], scales[rows])
     return Int8Linear(packed, scales, bias)
 
 

@@ -33,10 +33,12 @@ def quantize(whole: torch.Tensor, inputs: range, packed: torch.Tensor, scales: t
     """Write the `inputs` of the FP32 matrix `whole` to `packed`, and the scales of its outputs, of all their inputs.
 
     A scale is rounded to its dtype first, so that weights are rounded to multiples of what they are computed with.
+    `whole` is used up.
     """
-    scales.copy_(whole.abs().amax(dim=1) / _LARGEST)
+    lowest, highest = torch.aminmax(whole, dim=1)
+    scales.copy_(torch.maximum(-lowest, highest) / _LARGEST)
     steps = scales.float().clamp_min_(torch.finfo(torch.float32).tiny).unsqueeze(1)
-    packed.copy_((whole[:, inputs.start : inputs.stop] / steps).round_().clamp_(-_LARGEST, _LARGEST))
+    packed.copy_(whole.div_(steps).round_().clamp_(-_LARGEST, _LARGEST)[:, inputs.start : inputs.stop])
 
 
 @cache

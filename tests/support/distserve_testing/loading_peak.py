@@ -1,0 +1,39 @@
+"""Loads a rank's part of a model and prints by how many bytes the process grew at most, and how many its weights are.
+
+Arguments: path, dtype, tp, rank, and the path of a small model, which is loaded first: code that runs takes memory too.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+from distserve_worker.engine.loading.inventory import weight_bytes
+from distserve_worker.engine.loading.loading_model import load_model
+from distserve_worker.engine.parallel import Grid, shard_of
+from distserve_worker.weights.reading import read_config
+
+
+def _status(field: str) -> int:
+    """Bytes of a field of /proc/self/status."""
+    found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def main() -> None:
+    path, dtype, tp, rank = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    torch.set_num_threads(1)
+    config = read_config(path)
+    shard = shard_of(config, Grid(tp), rank)
+    weights = weight_bytes(config, shard, dtype)
+    load_model(Path(sys.argv[5]), read_config(Path(sys.argv[5])), dtype, torch.device("cpu"))
+    before = _status("VmRSS")
+    loaded = load_model(path, config, dtype, torch.device("cpu"), shard=shard)
+    print(json.dumps({"grown": _status("VmHWM") - before, "weights": weights, "digest": loaded.digest}))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,7 @@ def test_ranks_have_all_of_a_model_together(tp: int, pp: int, kv_heads: int) -> 
     ],
 )
 def test_a_number_of_ranks_that_does_not_divide_is_answered_with_those_that_do(
-    changes: dict[str, int], tp: int, fitting: str
+    changes: dict[str, Any], tp: int, fitting: str
 ) -> None:
     with pytest.raises(ParallelismInvalid, match=f"tp is {tp}, which does not divide .* tp can be {fitting}$"):
         shard_of(replace(MODEL, **changes), Grid(tp), 0)

@@ -58,7 +58,8 @@ class _Matrix:
         """Straight into `out` where that is laid out as the file is."""
         straight = out.dtype is self.dtype and out.device.type == "cpu" and out.is_contiguous()
         piece = out if straight else torch.empty(out.shape, dtype=self.dtype)
-        buffer = piece.view(torch.uint8).numpy().data.cast("B")
+        # a view of few items may be contiguous and still have strides that no other dtype can be viewed with
+        buffer = piece.as_strided((piece.numel(),), (1,)).view(torch.uint8).numpy().data
         first = self._offset + columns.start * self.dtype.itemsize
         if len(columns) == self.shape[1]:
             file.read_into(buffer, first + rows.start * self._row_bytes)

@@ -1,0 +1,83 @@
+"""An instance of several processes: it lives and dies as one."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from distserve_testing.models import write_tiny_llama
+from distserve_testing.workers import WorkerProcess
+
+StartWorker = Callable[..., WorkerProcess]
+WAIT_SECONDS = 30
+
+
+def processes_of(worker: WorkerProcess) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """The other ranks of a running worker, and whoever else belongs to it."""
+    assert worker.listening
+    children = psutil.Process(worker.process.pid).children(recursive=True)
+    ranks = [
+        child for child in children if child.ppid() != worker.process.pid
+    ]  # forked from one that has read all code
+    assert ranks
+    return ranks, [child for child in children if child not in ranks]
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    """Until none of them runs."""
+    _, alive = psutil.wait_procs(processes, WAIT_SECONDS)
+    assert not alive
+
+
+def test_a_rank_that_dies_ends_the_instance_with_its_name(start_worker: StartWorker) -> None:
+    worker = start_worker("colocated", tp=2)
+    (rank,), others = processes_of(worker)
+    rank.send_signal(signal.SIGKILL)
+    assert worker.exit_status() == 1
+    reason = worker.termination_log.read_text()
+    assert reason == "EngineFailed: rank 1 (stage 0, tensor rank 1) ended by SIGKILL"
+    wait_until_gone(others)
+
+
+def test_ranks_end_with_their_driver(start_worker: StartWorker) -> None:
+    worker = start_worker("prefill", pp=2)
+    ranks, others = processes_of(worker)
+    worker.process.send_signal(signal.SIGKILL)
+    wait_until_gone([*ranks, *others])
+
+
+def test_ranks_end_after_the_driver_has_drained(start_worker: StartWorker) -> None:
+    worker = start_worker("colocated", pp=2)
+    ranks, others = processes_of(worker)
+    for process in (psutil.Process(worker.process.pid), *ranks):
+        process.send_signal(signal.SIGTERM)  # as a shell does it that ends a group
+    assert worker.exit_status() == 0
+    wait_until_gone([*ranks, *others])
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ({"tp": 5}, "ConfigurationInvalid: tp is 5, which does not divide the model's 12 heads"),
+        ({"pp": 9}, "ConfigurationInvalid: pp is 9, the model has only 3 layers"),
+    ],
+)
+def test_a_shape_that_the_model_cannot_have_is_told_in_numbers(
+    start_worker: StartWorker, shape: dict[str, int], words: str
+) -> None:
+    worker = start_worker("decode", **shape)
+    assert worker.exit_status() == 1
+    assert worker.termination_log.read_text().startswith(words)
+
+
+def test_what_is_wrong_with_the_weights_of_a_rank_is_told_by_the_instance(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    write_tiny_llama(tmp_path, max_shard_size="40KB")
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    shards[-1].write_bytes(shards[-1].read_bytes()[:-100])
+    worker = start_worker("colocated", model=tmp_path, tp=2, max_model_length=256)
+    assert worker.exit_status() == 1
+    assert worker.termination_log.read_text().startswith("ModelInvalid: ")

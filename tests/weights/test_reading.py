@@ -234,3 +234,7 @@ class TestHuggingFace:
     def test_an_unknown_rope_scaling_is_refused_by_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(ModelInvalid, match=r"config\.json: rope scaling dynamic is not known"):
             _folder(tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+
+    def test_quantized_weights_are_refused_by_their_method(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match=r"weights are quantized \(gptq\), only plain ones"):
+            _folder(tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})

@@ -21,7 +21,15 @@ def read_huggingface_config(folder: Path) -> ModelConfig:
         raise ModelNotFound(f"{folder}: no {CONFIG} in the folder")
     fields = _read(path)
     architecture = architecture_named(fields.text("model_type", "(no model_type)"), fields.where)
+    _require_plain_weights(fields)
     return READERS[architecture](fields, _eos(fields, folder / GENERATION_CONFIG))
+
+
+def _require_plain_weights(fields: Fields) -> None:
+    quantization = fields.mapping("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method", "unnamed")
+        raise ModelInvalid(f"{fields.where}: weights are quantized ({method}), only plain ones can be read: give those")
 
 
 def _eos(fields: Fields, generation: Path) -> frozenset[int]:

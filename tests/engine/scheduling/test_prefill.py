@@ -146,6 +146,18 @@ def test_the_next_piece_of_a_prompt_waits_for_the_one_on_its_way_and_others_do_n
     assert driven.next() is None
 
 
+def test_of_two_begun_prompts_the_older_goes_on_first() -> None:
+    driven = _driven(_scheduler(chunk=8), 8, cuts=True)
+    _add(driven, 18, 12)
+    for _ in range(2):
+        driven.next()
+    for _ in range(2):
+        driven.done()
+    step = driven.next()
+    assert step is not None
+    assert [(chunk.request.request_id, chunk.start, chunk.stop) for chunk in step.prompts] == [("r0", 8, 16)]
+
+
 def test_the_head_of_the_queue_waits_for_blocks_and_nobody_overtakes() -> None:
     driven = _driven(_scheduler(blocks=4))
     _add(driven, 8)

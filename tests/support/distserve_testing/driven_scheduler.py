@@ -193,6 +193,7 @@ class DrivenScheduler:
         for chunk in (*step.prompts, *(_newest(request) for request in step.running)):
             assert self.blocks.room_of(chunk.request.request_id) >= chunk.stop
             assert chunk.request.stage is Stage.RUNNING
+            assert chunk.start < chunk.stop
             self._check_read(chunk)
         self.found += sum(chunk.start for chunk in step.prompts if chunk.request in begun)
 

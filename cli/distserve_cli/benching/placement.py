@@ -13,7 +13,7 @@ import numpy as np
 from distserve_cli.benching.cases import Case, savings_cases, speed_cases
 from distserve_operator.placement.answer import Plan
 from distserve_operator.placement.question import Question
-from distserve_operator.placement.search.planning import plan
+from distserve_operator.placement.search.answering import plan
 from distserve_operator.placement.simulation.loading import load
 
 Row = dict[str, Any]

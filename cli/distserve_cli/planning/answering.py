@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from distserve_cli.planning.answer import Answer
 from distserve_operator.placement.question import Question
-from distserve_operator.placement.search.planning import plan
+from distserve_operator.placement.search.answering import plan
 from distserve_operator.placement.simulation.loading import load
 
 Item = TypeVar("Item")

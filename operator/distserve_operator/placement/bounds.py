@@ -7,12 +7,17 @@ share of the tokens and are served at full throughput, without a target.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from distserve_operator.placement.simulation.block_size import BLOCK_TOKENS
 from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, MixedRules, PrefillRules, Table
 from distserve_operator.placement.workload.path import Path
+
+# Where so many decode at once, hardly ever nobody does, and prompts delay somebody's next token: at least this share.
+CROWDED: Final = 4.0
+INTERLEAVED: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +77,25 @@ def decode_rate(rules: DecodeRules, demand: Demand, tpot: float) -> float:
     return float(rules.instances / per_token / demand.steps)
 
 
-def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand) -> float:
-    """Requests per second that colocated instances can carry at most, at any latency.
+def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand, tpot: float) -> float:
+    """Requests per second that colocated instances can carry at most with a mean step of `tpot` seconds.
 
     Each takes the work of its prompt and of its decode tokens, and its share of the fixed part of as many steps as it
-    has.
+    has. A step makes way for the prompts that come while it runs, so with its fixed part a and the work w of a request
+    it takes a / (1 - R w) at a rate R.
     """
     hidden = 1 - prompts.overlap if prompts.chunked else 1.0
-    work = max(0.0, hidden) * max(p[1] * demand.prompt + p[2] * demand.squared for p in prompts.planes) / rules.pp
+    reading = max(0.0, hidden) * max(p[1] * demand.prompt + p[2] * demand.squared for p in prompts.planes) / rules.pp
     most = max(largest_batch(rules, demand), 1.0)
-    seconds = max(
-        work + (per_context * demand.contexts + per_request * demand.steps) / rules.pp + fixed * demand.steps / most
-        for fixed, per_context, per_request in rules.planes
-    )
-    return float(rules.instances / seconds) if seconds > 0 else float("inf")
+    slowest = 0.0
+    for fixed, per_context, per_request in rules.planes:
+        work = reading + (per_context * demand.contexts + per_request * demand.steps) / rules.pp
+        free = work + fixed * demand.steps / most
+        in_time = INTERLEAVED * work / (1 - fixed / tpot) if fixed < tpot else float("inf")
+        crowded = tpot * demand.steps >= CROWDED * in_time
+        late = demand.late_share
+        slowest = max(slowest, late * free + (1 - late) * max(free, in_time) if crowded else free)
+    return float(rules.instances / slowest) if slowest > 0 else float("inf")
 
 
 def link_rate(link: LinkRules, prefill: int, decode: int, demand: Demand) -> float:

@@ -16,9 +16,7 @@ from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.simulation.running import Outcome
 from distserve_operator.placement.simulation.state import Targets
 
-WARM_UP: Final = 1.5  # requests before the judged ones, as a multiple of those in flight
-TAIL: Final = 0.5  # requests after them
-SPREAD: Final = 2.0  # judged requests, at least
+TAIL: Final = 0.5  # requests after the judged ones, as a multiple of those in flight
 MOST_REQUESTS: Final = 40_000  # of one run
 SHORTEST: Final = 100  # requests of a stretch
 
@@ -36,16 +34,30 @@ class Window:
     stretch: int
 
 
-def steady_window(in_flight: float, least: int, most: int) -> Window:
-    """Judged requests between a warm-up that fills the fleet and a tail that keeps it busy, `most` in all.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How long a run is: requests before the judged ones and these, as multiples of those in flight, within bounds."""
 
-    It does not depend on the targets, so what differs by targets differs on the same requests.
-    """
-    start = math.ceil(WARM_UP * in_flight) + least // 10
-    stop = start + max(least, math.ceil(SPREAD * in_flight))
-    count = min(most, stop + math.ceil(TAIL * in_flight) + least // 20)
-    stop = min(stop, math.ceil(0.95 * count))
-    return Window(min(start, stop // 3), stop, count, max(SHORTEST, math.ceil(in_flight)))
+    warm_up: float
+    judged: float
+    most: int  # judged requests that the multiples may ask for, and as many before them
+
+    def window(self, in_flight: float, least: int, most: int) -> Window:
+        """Judged requests, `least` or more, between a warm-up that fills the fleet and a tail that keeps it busy.
+
+        It does not depend on the targets, so what differs by targets differs on the same requests. `most`: of a run.
+        """
+        start = math.ceil(min(self.warm_up * in_flight, max(self.most, in_flight))) + least // 10
+        stop = start + max(least, math.ceil(min(self.judged * in_flight, max(self.most, in_flight))))
+        count = min(most, stop + math.ceil(TAIL * in_flight) + least // 20)
+        stop = min(stop, math.ceil(0.95 * count))
+        return Window(min(start, stop // 3), stop, count, max(SHORTEST, math.ceil(in_flight)))
+
+
+# Whoever fails in a short run fails in a long one. The reverse is not so: near its limit a fleet fills up slowly, by
+# chance, and does not recover.
+SHORT: Final = Span(warm_up=1.5, judged=2.0, most=6000)
+LONG: Final = Span(warm_up=6.0, judged=4.0, most=6000)
 
 
 def whole_window(count: int) -> Window:

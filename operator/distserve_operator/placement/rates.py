@@ -1,20 +1,31 @@
-"""The fixed grid of rates on which goodput is searched.
+"""The fixed grid of rates on which goodput is searched: geometric, counted by levels.
 
-Whatever the targets and the devices, the same rates are tried in the same order; so on one sample path tighter targets
-never give a higher goodput. The grid is geometric.
+What is asked changes neither the rates nor the order in which they are tried; so on one sample path tighter targets
+never give a higher goodput.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
+
+from distserve_operator.placement.shape import Placement
 
 STEP: Final = 1.01
 LOWEST: Final = 0.001  # requests per second
 LEVELS: Final = 11  # 2048 rates, up to 700,000 requests per second
 
 
-def rate_at(place: int) -> float:
-    """The rate at a place of the grid."""
-    return LOWEST * STEP**place
+def rate_at(level: int) -> float:
+    """The rate of a level."""
+    return LOWEST * STEP**level
+
+
+def level_below(rate: float) -> int:
+    """The highest level whose rate is no more than `rate`; -1: even the lowest is."""
+    if rate < LOWEST:
+        return -1
+    return min((1 << LEVELS) - 1, math.floor(math.log(rate / LOWEST) / math.log(STEP) + 1e-9))
 
 
 def highest_passing(passes: Callable[[float], bool]) -> float:
@@ -27,3 +38,28 @@ def highest_passing(passes: Callable[[float], bool]) -> float:
         else:
             high = middle
     return rate_at(low) if low >= 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """What levels are of: of the rate of each device of a fleet, so that fleets of any size share one grid.
+
+    With `devices` every fleet counts as one of so many: the highest level is then the highest rate of a whole fleet.
+    """
+
+    devices: int | None = None
+
+    def shares(self, placement: Placement) -> int:
+        """By how many the rate of a fleet is divided."""
+        return self.devices or placement.devices
+
+    def rate(self, placement: Placement, level: int) -> float:
+        """Requests per second of a whole fleet at a level."""
+        return self.shares(placement) * rate_at(level)
+
+    def level(self, placement: Placement, rate: float) -> int:
+        """The highest level that `rate` requests per second of a whole fleet reach."""
+        return level_below(rate / self.shares(placement))
+
+
+PER_DEVICE: Final = Ladder()

@@ -9,8 +9,15 @@ from distserve_operator.placement.latency.saturation import saturating_tokens
 from distserve_operator.placement.memory import capacity_blocks
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool
-from distserve_operator.placement.simulation.running import Fleet, Mixed, Split
-from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, MixedRules, PrefillRules, Table
+from distserve_operator.placement.simulation.running import Fleet, Mixed
+from distserve_operator.placement.simulation.state import (
+    DecodeRules,
+    LinkRules,
+    MixedRules,
+    PrefillRules,
+    SplitRules,
+    Table,
+)
 
 
 def fleet_of(question: Question, placement: Placement) -> Fleet:
@@ -18,7 +25,7 @@ def fleet_of(question: Question, placement: Placement) -> Fleet:
     if isinstance(placement, Colocated):
         return Mixed(mixed_rules(question, placement), decode_rules(question, placement.pool))
     prefill, decode = prefill_rules(question, placement.prefill), decode_rules(question, placement.decode)
-    return Split(prefill, decode, link_rules(question, placement))
+    return SplitRules(prefill, decode, link_rules(question, placement))
 
 
 def prefill_rules(question: Question, pool: Pool) -> PrefillRules:
@@ -88,13 +95,13 @@ class Link:
 
 
 def link_of(question: Question, placement: Disaggregated) -> Link:
-    """The link that the KV takes: inside nodes with segments, else whatever is sure, the network.
+    """The link that the KV takes: inside nodes with segments or where there is one node alone, else the network.
 
     Instances of tp devices use tp links of a node at once. A node has one network link, of which every device has its
     part.
     """
     device = question.device
-    if placement.segments is not None:
+    if placement.segments is not None or question.inventory.nodes == 1:
         lanes = min(placement.prefill.shape.devices, placement.decode.shape.devices)
         return Link("node", device.node_link * lanes)
     network = question.network_bytes_per_second or device.network_link

@@ -1,5 +1,7 @@
 """Parallelism and counts: what the search chooses."""
 
+import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 
@@ -75,3 +77,12 @@ class Colocated:
 
 
 Placement = Disaggregated | Colocated
+
+
+def proportions(placement: Placement) -> Hashable:
+    """What is left of a placement without its size; fleets with equal ones have a common measure."""
+    if isinstance(placement, Colocated):
+        return placement.pool.shape, placement.chunk
+    n, m, units = placement.prefill.replicas, placement.decode.replicas, placement.units
+    one = math.gcd(n, m)
+    return placement.prefill.shape, placement.decode.shape, n // one, m // one, n // units, placement.segments

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from distserve_operator.placement.bounds import (
     Demand,
@@ -13,15 +14,21 @@ from distserve_operator.placement.bounds import (
     mixed_rate,
     prefill_rate,
 )
-from distserve_operator.placement.goodput import MOST_REQUESTS, Window, steady_window, targets_of, whole_window
+from distserve_operator.placement.goodput import LONG, MOST_REQUESTS, SHORT, Span, Window, targets_of, whole_window
 from distserve_operator.placement.question import FiniteWindow, Question, Steady
-from distserve_operator.placement.rates import highest_passing
+from distserve_operator.placement.rates import PER_DEVICE, Ladder, highest_passing
 from distserve_operator.placement.serving import decode_rules, fleet_of, link_rules, prefill_rules
 from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
-from distserve_operator.placement.simulation.running import Fleet, Mixed, Outcome, Split, simulate
-from distserve_operator.placement.simulation.state import DecodeRules, LinkRules
+from distserve_operator.placement.simulation.running import Fleet, Mixed, Outcome, simulate
+from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, SplitRules
 from distserve_operator.placement.workload.path import Path
 
+GROWTH: Final = (
+    0.01  # seconds a second by which waiting may grow: a queue that grows for ever meets any target for long
+)
+LONGER: Final = 3  # times as many requests are looked at where waiting seems to grow
+SMOOTHED: Final = 0.95  # share of a rate that decode alone has to hold: prefill hands over more evenly than users come
+CLOSE: Final = 1.05  # how far apart a rate that passes and one that fails may stay where only a bound is wanted
 _NO_LINK = LinkRules(0.0, 0.0, blocking=False, units=1)
 
 
@@ -31,11 +38,12 @@ class Evaluator:
 
     question: Question
     path: Path
+    ladder: Ladder = PER_DEVICE
     demand: Demand = field(init=False)
     simulations: int = 0
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
     _known: dict[Hashable, float] = field(default_factory=dict)
-    _held: dict[Pool, tuple[float, float]] = field(default_factory=dict)
+    _held: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.demand = demand_of(self.path, self.question.slo.attainment)
@@ -48,9 +56,8 @@ class Evaluator:
             one = replace(placement, pool=Pool(placement.pool.shape, 1))
             return placement.pool.replicas * self._once(("mixed", one), lambda: self._mixed_upper(one))
         n, m = placement.prefill.replicas, placement.decode.replicas
-        link = link_rate(link_rules(self.question, placement), n, m, self.demand)
         prefill, decode = self.prefill_upper(placement.prefill.shape), self.decode_upper(placement.decode.shape)
-        return min(n * prefill, m * decode, link)
+        return min(n * prefill, m * decode, self._link_upper(placement))
 
     def prefill_upper(self, shape: Shape) -> float:
         """Rate that one prefill instance cannot exceed."""
@@ -69,81 +76,129 @@ class Evaluator:
         """Whether the prefill phase alone holds TTFT; a whole fleet with this pool cannot do better."""
         if isinstance(self.question.window, Steady) and rate > pool.replicas * self.prefill_upper(pool.shape):
             return False
-        key = ("prefill passes", pool, rate)
-        return bool(self._once(key, lambda: not self._run(self._prefill_only(pool), pool.shape.tp, rate).failed))
+        nobody = decode_rules(self.question, Pool(pool.shape, 0))
+        fleet = SplitRules(prefill_rules(self.question, pool), nobody, _NO_LINK)
+        return self._alone("prefill", fleet, pool, rate)
+
+    def decode_passes(self, pool: Pool, rate: float) -> bool:
+        """Whether the decode phase alone holds TPOT, as if prompts were read and moved in no time."""
+        nobody = prefill_rules(self.question, Pool(pool.shape, 0))
+        fleet = SplitRules(nobody, decode_rules(self.question, pool), _NO_LINK)
+        return self._alone("decode", fleet, pool, rate)
 
     def prefill_holds(self, pool: Pool, rate: float) -> bool:
         """As `prefill_passes`; what passes is taken to pass at lower rates, what fails to fail at higher ones."""
-        passed, failed = self._held.get(pool, (0.0, math.inf))
-        if passed < rate < failed:
-            passes = self.prefill_passes(pool, rate)
-            self._held[pool] = (rate, failed) if passes else (passed, rate)
-            return passes
-        return rate <= passed
+        return self._between(("prefill", pool), rate, lambda one: self.prefill_passes(pool, one))
+
+    def decode_holds(self, pool: Pool, rate: float) -> bool:
+        """Whether the decode phase alone holds what a whole fleet with this pool would need of it at `rate`."""
+        return self._between(("decode", pool), rate, lambda one: self.decode_passes(pool, SMOOTHED * one))
 
     def prefill_goodput(self, pool: Pool) -> float:
         """Goodput of the prefill phase alone."""
         return self._once(("prefill goodput", pool), lambda: highest_passing(lambda r: self.prefill_passes(pool, r)))
 
     def decode_goodput(self, pool: Pool) -> float:
-        """Goodput of the decode phase alone, judged by TPOT, as if prompts were read in no time."""
-        fleet = Split(prefill_rules(self.question, Pool(pool.shape, 0)), decode_rules(self.question, pool), _NO_LINK)
-
-        def passes(rate: float) -> bool:
-            return not self._run(fleet, pool.shape.tp, rate).failed
-
-        return self._once(("decode goodput", pool), lambda: highest_passing(passes))
+        """Goodput of the decode phase alone."""
+        return self._once(("decode goodput", pool), lambda: highest_passing(lambda r: self.decode_passes(pool, r)))
 
     def passes(self, placement: Placement, rate: float) -> bool:
         """Whether a placement holds the targets at a rate."""
         if rate > self.upper(placement):
             return False
         self.seen.add(placement)
-        key = ("passes", placement, rate)
-        return bool(self._once(key, lambda: not self._simulate(placement, rate, patient=False).failed))
+        return bool(self._once(("passes", placement, rate), lambda: self._passes(placement, rate)))
+
+    def holds(self, placement: Placement, level: int) -> bool:
+        """Whether a placement holds the targets at a level of the ladder."""
+        return self.passes(placement, self.ladder.rate(placement, level))
 
     def goodput(self, placement: Placement) -> float:
         """The highest rate that passes; see `rates`."""
-        key = ("goodput", placement)
-        return self._once(key, lambda: highest_passing(lambda rate: self.passes(placement, rate)))
+        shares = self.ladder.shares(placement)
+        passes = lambda rate: self.passes(placement, shares * rate)  # noqa: E731
+        return self._once(("goodput", placement), lambda: shares * highest_passing(passes))
 
-    def watch(self, placement: Placement, rate: float) -> Outcome:
-        """A whole run, whatever fails in it."""
-        return self._simulate(placement, rate, patient=True)
+    def watch(self, placement: Placement, rate: float, path: Path | None = None) -> Outcome:
+        """A whole run, whatever fails in it; on another `path` than that of the search."""
+        fleet = fleet_of(self.question, placement)
+        return self._run(fleet, first_shape(placement).tp, rate, LONG, patient=True, path=path)
 
-    def missed(self, placement: Placement, rate: float) -> float:
-        """Share of the requests that miss their targets, of a whole run."""
-        return 1.0 if rate > self.upper(placement) else self.watch(placement, rate).missed
+    def _passes(self, placement: Placement, rate: float) -> bool:
+        """A long run only of what does well in a short one."""
+        fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
+        short, long = (self._window(fleet.decode, rate, span) for span in (SHORT, LONG))
+        return self._holds(fleet, tp, rate, SHORT) and (
+            long.stop < LONGER * short.stop / 2 or self._holds(fleet, tp, rate, LONG)
+        )
 
-    def _simulate(self, placement: Placement, rate: float, patient: bool) -> Outcome:
-        return self._run(fleet_of(self.question, placement), first_shape(placement).tp, rate, patient)
+    def _alone(self, phase: str, fleet: SplitRules, pool: Pool, rate: float) -> bool:
+        """Whether a fleet of one phase holds its target."""
+        return bool(self._once((phase, pool, rate), lambda: self._holds(fleet, pool.shape.tp, rate, SHORT)))
 
-    def _run(self, fleet: Fleet, tp: int, rate: float, patient: bool = False) -> Outcome:
+    def _between(self, key: Hashable, rate: float, passes: Callable[[float], bool]) -> bool:
+        """What `passes` says, where no lower rate is known to fail and no higher one to pass."""
+        passed, failed = self._held.get(key, (0.0, math.inf))
+        if not passed < rate < failed:
+            return rate <= passed
+        held = passes(rate)
+        self._held[key] = (rate, failed) if held else (passed, rate)
+        return held
+
+    def _holds(self, fleet: Fleet, tp: int, rate: float, span: Span) -> bool:
+        """Whether too few fail, now and as time goes on."""
+        seen = self._run(fleet, tp, rate, span)
+        if seen.failed or seen.growth <= GROWTH or isinstance(self.question.window, FiniteWindow):
+            return not seen.failed
+        seen = self._run(fleet, tp, rate, span, times=LONGER)
+        return not seen.failed and seen.growth <= GROWTH
+
+    def _run(
+        self,
+        fleet: Fleet,
+        tp: int,
+        rate: float,
+        span: Span,
+        times: int = 1,
+        patient: bool = False,
+        path: Path | None = None,
+    ) -> Outcome:
         """A run of a fleet whose first tokens come from instances of `tp`."""
         self.simulations += 1
-        window = self._window(fleet.decode, rate)
+        window = self._window(fleet.decode, rate, span, times)
         targets = targets_of(self.question, window, self.question.latency.laws[tp].host, patient)
-        return simulate(fleet, self.path.first(window.count), rate, targets)
+        return simulate(fleet, (path or self.path).first(window.count), rate, targets)
 
-    def _window(self, decode: DecodeRules, rate: float) -> Window:
-        """Which requests are judged at a rate."""
+    def _window(self, decode: DecodeRules, rate: float, span: Span, times: int = 1) -> Window:
+        """Which requests are judged at a rate: `times` as many as usual."""
         if isinstance(self.question.window, FiniteWindow):
             return whole_window(len(self.path))
-        return steady_window(in_flight(decode, self.demand, rate), self.question.window.requests, len(self.path))
+        least = times * self.question.window.requests
+        return span.window(in_flight(decode, self.demand, rate), least, len(self.path))
+
+    def _link_upper(self, placement: Disaggregated) -> float:
+        rules = link_rules(self.question, placement)
+        return link_rate(rules, placement.prefill.replicas, placement.decode.replicas, self.demand)
 
     def _mixed_upper(self, placement: Colocated) -> float:
         fleet = fleet_of(self.question, placement)
         assert isinstance(fleet, Mixed)
-        return mixed_rate(fleet.prompts, fleet.decode, self.demand)
-
-    def _prefill_only(self, pool: Pool) -> Split:
-        nobody = decode_rules(self.question, Pool(pool.shape, 0))
-        return Split(prefill_rules(self.question, pool), nobody, _NO_LINK)
+        return mixed_rate(fleet.prompts, fleet.decode, self.demand, self.question.slo.tpot)
 
     def _once(self, key: Hashable, value: Callable[[], float]) -> float:
         if key not in self._known:
             self._known[key] = value()
         return self._known[key]
+
+
+def limit(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """A rate up to `high` that is not held, close above one that is, or `high` itself; `low` is held."""
+    if math.isinf(high) or holds(high):
+        return high
+    while high > CLOSE * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high
 
 
 def path_of(question: Question) -> Path:

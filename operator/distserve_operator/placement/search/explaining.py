@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
 from distserve_operator.placement.bounds import largest_batch, step_seconds
+from distserve_operator.placement.goodput import served
 from distserve_operator.placement.memory import block_bytes_per_device, shape_problem, weight_bytes_per_device
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import rate_at
@@ -25,16 +26,15 @@ def explain(
     evaluator: Evaluator,
     verifier: Verifier,
     chosen: Candidate,
-    bests: Sequence[Candidate],
     others: Sequence[Candidate],
     counted: Counted,
     feasible: bool,
 ) -> Plan:
     """The plan for the chosen candidate."""
     rate = question.rate if question.rate is not None and feasible else chosen.goodput
-    split = next((one for one in bests if isinstance(one.placement, Disaggregated)), None)
-    both = next((one for one in bests if isinstance(one.placement, Colocated)), None)
-    ranked = sorted(others, key=lambda one: (one.placement.devices if question.rate else 0, -one.per_device))
+    ranked = sorted(others, key=lambda one: _rank(question, one))
+    split = next((one for one in (chosen, *ranked) if isinstance(one.placement, Disaggregated)), None)
+    both = next((one for one in (chosen, *ranked) if isinstance(one.placement, Colocated)), None)
     runner_up = ranked[0] if ranked else None
     return Plan(
         feasible=feasible,
@@ -42,7 +42,7 @@ def explain(
         served=verifier.watch(chosen.placement, rate),
         kv=kv_move(question, chosen.placement, evaluator.demand.prompt),
         memory_per_device=memory(question, chosen.placement),
-        binding=binding(question, evaluator, verifier, chosen),
+        binding=binding(question, evaluator, chosen),
         reasons=tuple(reasons(question, chosen, split, both, feasible)),
         runner_up=runner_up,
         runner_up_lost=_why_lost(question, chosen, runner_up) if runner_up else "",
@@ -53,6 +53,10 @@ def explain(
         counted=counted,
         source=question.latency.source,
     )
+
+
+def _rank(question: Question, one: Candidate) -> tuple[float, float]:
+    return one.placement.devices if question.rate is not None else 0, -one.per_device
 
 
 def nothing_fits(question: Question) -> Plan:
@@ -73,9 +77,9 @@ def _of(noun: str, count: int) -> str:
     return noun if count == 1 else f"{noun}s"
 
 
-def nothing_holds(question: Question, verifier: Verifier, counted: Counted) -> Plan:
+def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) -> Plan:
     """No placement holds the targets at any rate: the best that can be had, on idle instances, and what binds."""
-    best = min(idle(question, verifier), key=lambda one: one[0])
+    best = min(idle(question, evaluator), key=lambda one: one[0])
     placement, served_ = best[1], best[2]
     missed = [
         f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
@@ -88,13 +92,13 @@ def nothing_holds(question: Question, verifier: Verifier, counted: Counted) -> P
     return replace(plan, chosen=Candidate(placement, 0.0, (0.0, 0.0)), memory_per_device=memory(question, placement))
 
 
-def idle(question: Question, verifier: Verifier) -> list[tuple[float, Placement, Served]]:
+def idle(question: Question, evaluator: Evaluator) -> list[tuple[float, Placement, Served]]:
     """One instance of every shape, for both phases, nearly without load; with how far the worst target is missed."""
     found = []
     for shape in shapes(question):
         one = Pool(shape, 1)
         placement: Placement = Disaggregated(one, one) if question.only == "disaggregated" else Colocated(one)
-        seen = verifier.watch(placement, rate_at(0))
+        seen = served(evaluator.watch(placement, rate_at(0)), rate_at(0), question)
         found.append(
             (max(seconds / target for _, seconds, target in _against_targets(question, seen)), placement, seen)
         )
@@ -161,10 +165,11 @@ def _kv_bytes(question: Question, pool: Pool) -> float:
     return float(blocks * block_bytes_per_device(question.model, pool.shape))
 
 
-def binding(question: Question, evaluator: Evaluator, verifier: Verifier, chosen: Candidate) -> str:
+def binding(question: Question, evaluator: Evaluator, chosen: Candidate) -> str:
     """What keeps the goodput from being higher: the target that most requests miss a little above it, and why."""
     slo = question.slo
-    past = verifier.watch(chosen.placement, chosen.goodput * _PAST)
+    rate = chosen.goodput * _PAST
+    past = served(evaluator.watch(chosen.placement, rate), rate, question)
     worst = {
         "TTFT": past.ttft.p90 / slo.ttft,
         "TPOT": past.tpot.p90 / slo.tpot,
@@ -236,7 +241,7 @@ def _verdict(split: Candidate, both: Candidate) -> str:
     ratio = split.per_device / both.per_device
     figures = f"{split.per_device:.3g} against {both.per_device:.3g} req/s per device"
     if abs(ratio - 1) < TIE:
-        return f"disaggregated and colocated tie ({figures}): the simpler one is preferred"
+        return f"disaggregated and colocated tie: they differ by less than {100 * TIE:.0f} % ({figures})"
     if ratio > 1:
         return f"disaggregation gives {ratio:.2f} times the goodput per device of colocation ({figures})"
     return f"colocation gives {1 / ratio:.2f} times the goodput per device of disaggregation ({figures})"
@@ -247,4 +252,12 @@ def _why_lost(question: Question, chosen: Candidate, other: Candidate) -> str:
         return f"it takes {other.placement.devices} devices instead of {chosen.placement.devices}"
     if other.per_device < chosen.interval[0] / chosen.placement.devices:
         return f"its goodput per device is {100 * (1 - other.per_device / chosen.per_device):.1f} % lower"
-    return "the difference lies within the interval, and the chosen one is simpler"
+    if other.per_device < chosen.per_device:
+        return "a tie: the difference lies within the interval, and goes to the higher figure"
+    return f"a tie: {chosen.placement} is {_advantage(chosen.placement, other.placement)}"
+
+
+def _advantage(chosen: Placement, other: Placement) -> str:
+    if isinstance(chosen, Colocated) and isinstance(other, Disaggregated):
+        return "simpler, since it moves no KV"
+    return "larger" if chosen.devices > other.devices else "the simpler of the two"

@@ -1,148 +1,177 @@
 """Shapes and counts chosen together: candidates by what they could reach at best, simulated until none left can win.
 
 The order makes pruning safe: a candidate is dropped unsimulated only when its upper bound lies below what another one
-has reached, or when its prefill phase alone already fails.
+has reached, or when one of its phases alone already fails.
 """
 
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Final
 
-from distserve_operator.placement.rates import LOWEST
-from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.spaces import (
-    LARGEST_POOL,
-    Anywhere,
-    Counts,
-    Family,
-    counts_of,
-    families,
-)
-from distserve_operator.placement.shape import Disaggregated, Placement
+from distserve_operator.placement.question import FiniteWindow
+from distserve_operator.placement.rates import LOWEST, rate_at
+from distserve_operator.placement.search.evaluating import Evaluator, limit
+from distserve_operator.placement.search.spaces import Anywhere, Both, Family, counts_of, families
+from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape, proportions
 
-MARGIN: Final = 0.03  # candidates that close to the best are kept for verification
+MARGIN: Final = 2  # levels below the best, within which candidates are kept for verification
+GAIN: Final = 5  # levels above the best that a candidate has to hold, where a rough answer will do
+STALE: Final = 400  # candidates simulated in a row without a better one, after which a search ends
+STALE_ROUGH: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Candidates that may be the best, best first; how many placements and whole families a bound ruled out."""
+    """Candidates with the level that each is known to hold, best first; how many were ruled out unsimulated."""
 
-    kept: tuple[Placement, ...]
+    kept: tuple[tuple[Placement, int], ...]
     pruned: int
 
 
 @dataclass(order=True, slots=True)
 class _Entry:
-    rank: tuple[float, ...]
+    rank: tuple[float, ...]  # the bound first, negative
     number: int
     item: Family | Placement = field(compare=False)
-    refined: bool = field(default=False, compare=False)
+    refined: int = field(default=0, compare=False)  # phases whose own limits are in the bound
 
 
-def best_per_device(evaluator: Evaluator) -> Found:
-    """The candidates whose goodput per device is within `MARGIN` of the best."""
-    numbers = itertools.count()
-    queue = [_Entry((-_ideal(evaluator, one), 0.0), next(numbers), one) for one in families(evaluator.question)]
-    heapq.heapify(queue)
-    reached: dict[Placement, float] = {}
-    best, pruned = 0.0, 0
-    while queue and -queue[0].rank[0] >= best * (1 - MARGIN):
-        entry = heapq.heappop(queue)
-        if not isinstance(entry.item, Placement):
-            for counts in counts_of(entry.item, evaluator.question.inventory):
-                placement = entry.item.at(counts)
-                pruned += 1
-                bound = evaluator.upper(placement) / placement.devices
-                heapq.heappush(queue, _Entry((-bound, -float(placement.devices)), next(numbers), placement))
-            continue
-        target = max(LOWEST, best * (1 - MARGIN) * entry.item.devices)
-        if isinstance(entry.item, Disaggregated) and not evaluator.prefill_holds(entry.item.prefill, target):
-            continue
-        if isinstance(entry.item, Disaggregated) and not entry.refined:
-            heapq.heappush(queue, _refined(evaluator, entry, entry.item))
-        elif evaluator.passes(entry.item, target):
-            reached[entry.item] = evaluator.goodput(entry.item) / entry.item.devices
-            best = max(best, reached[entry.item])
-    kept = [placement for placement in reached if reached[placement] >= best * (1 - MARGIN) and best > 0]
-    unopened = sum(1 for entry in queue if not isinstance(entry.item, Placement))
-    return Found(tuple(sorted(kept, key=lambda p: -reached[p])), pruned - len(evaluator.seen) + unopened)
+_Phase = Callable[[Evaluator, Disaggregated], Callable[[float], bool]]
+_PHASES: Final[tuple[_Phase, ...]] = (
+    lambda evaluator, fleet: lambda rate: evaluator.prefill_holds(fleet.prefill, rate),
+    lambda evaluator, fleet: lambda rate: evaluator.decode_holds(fleet.decode, rate),
+)
 
 
-def by_devices(evaluator: Evaluator, rate: float) -> Iterator[tuple[Placement, ...]]:
-    """Candidates that hold `rate`: all with the fewest devices first, then all with the next number that has some."""
-    lattice = _Lattice(evaluator, rate)
-    holding: list[Placement] = []
-    while lattice.queue:
-        family, counts = lattice.take()
-        placement = family.at(counts)
-        if holding and placement.devices > holding[0].devices:
-            yield tuple(holding)
-            holding = []
-        if isinstance(placement, Disaggregated) and not evaluator.prefill_passes(placement.prefill, rate):
-            lattice.consider(family, (counts[0] + 1, *counts[1:]))
-            continue
-        if evaluator.passes(placement, rate):
-            holding.append(placement)
-        for place in range(len(counts)):
-            lattice.consider(family, tuple(count + (place == other) for other, count in enumerate(counts)))
-    if holding:
-        yield tuple(holding)
+def best(evaluator: Evaluator, level: int = -1) -> Found:
+    """The candidates within `MARGIN` of the best, or of the `level` that others are known to hold."""
+    return _Search(evaluator, level, -MARGIN, STALE).run()
 
 
-class _Lattice:
-    """Counts of all families by devices, each reached from a smaller one."""
+def best_roughly(evaluator: Evaluator) -> Found:
+    """One that no other exceeds by much, as far as a short search sees."""
+    return _Search(evaluator, -1, GAIN, STALE_ROUGH).run()
 
-    def __init__(self, evaluator: Evaluator, rate: float) -> None:
+
+class _Search:
+    def __init__(self, evaluator: Evaluator, level: int, ahead: int, patience: int) -> None:
         self._evaluator = evaluator
-        self._met: set[Placement] = set()
+        self._ladder = evaluator.ladder
+        self._best = level
+        self._ahead = ahead  # of the best, that a candidate has to be at least
+        self._patience = math.inf if isinstance(evaluator.question.window, FiniteWindow) else patience
+        self._stale = 0
+        self._opened = 0
         self._numbers = itertools.count()
-        self.queue: list[tuple[int, float, int, Family, Counts]] = []
-        for family in families(evaluator.question):
-            least = _least_counts(evaluator, family, rate)
-            if least is not None:
-                self.consider(family, least)
+        self._held: dict[Placement, int] = {}
+        self._tried: dict[Hashable, int] = {}  # devices of the last fleet that was simulated, by proportions
+        bounds = ((self._bound(one), one) for one in families(evaluator.question))
+        self._queue = [_Entry((-bound, 0.0), next(self._numbers), one) for bound, one in bounds if bound > 0]
+        heapq.heapify(self._queue)
 
-    def consider(self, family: Family, counts: Counts) -> None:
-        """Queue these counts if they are new and the nodes have room."""
-        placement = family.at(counts)
-        fits = max(counts) <= LARGEST_POOL and family.fits(counts, self._evaluator.question.inventory)
-        if fits and placement not in self._met:
-            self._met.add(placement)
-            upper = self._evaluator.upper(placement)
-            heapq.heappush(self.queue, (placement.devices, -upper, next(self._numbers), family, counts))
+    def run(self) -> Found:
+        """Until nothing left can be as good as it has to be, or nothing better was found for long."""
+        while self._queue and -self._queue[0].rank[0] >= rate_at(self._needed) and self._stale < self._patience:
+            entry = heapq.heappop(self._queue)
+            if isinstance(entry.item, Placement):
+                self._try(entry, entry.item)
+            else:
+                self._open(entry.item)
+        least = max(0, self._best - MARGIN)
+        kept = [
+            (one, level) for one, level in self._held.items() if level >= least or self._evaluator.holds(one, least)
+        ]
+        unopened = sum(1 for entry in self._queue if not isinstance(entry.item, Placement))
+        ordered = sorted(kept, key=lambda pair: (-pair[1], pair[0].devices))
+        return Found(tuple(ordered), self._opened - len(self._evaluator.seen) + unopened)
 
-    def take(self) -> tuple[Family, Counts]:
-        """The smallest counts; of equal ones those with the highest bound."""
-        *_, family, counts = heapq.heappop(self.queue)
-        return family, counts
+    @property
+    def _needed(self) -> int:
+        """The level that a candidate has to hold."""
+        return max(0, self._best + self._ahead)
+
+    def _open(self, family: Family) -> None:
+        for counts in counts_of(family, self._evaluator.question.inventory):
+            placement = family.at(counts)
+            self._opened += 1
+            bound = self._evaluator.upper(placement) / self._ladder.shares(placement)
+            if bound >= rate_at(self._needed):
+                rank = (-bound, -float(placement.devices))
+                heapq.heappush(self._queue, _Entry(rank, next(self._numbers), placement))
+
+    def _try(self, entry: _Entry, placement: Placement) -> None:
+        if self._is_dominated(placement):
+            return
+        if isinstance(placement, Disaggregated) and entry.refined < len(_PHASES):
+            refined = self._refined(entry, placement, _PHASES[entry.refined])
+            if refined is not None:
+                heapq.heappush(self._queue, refined)
+            return
+        self._tried[proportions(placement)] = placement.devices
+        if not self._evaluator.holds(placement, self._needed):
+            self._stale += 1
+            return
+        before = self._best
+        self._held[placement] = climb(self._evaluator, placement, self._needed, max(self._needed, before))
+        self._best = max(before, self._held[placement])
+        self._stale = 0 if self._best > before else self._stale + 1
+
+    def _is_dominated(self, placement: Placement) -> bool:
+        """Whether a larger fleet of the same proportions was tried: pooling never hurts, and ties go to the larger."""
+        return self._ladder.devices is None and placement.devices <= self._tried.get(proportions(placement), 0)
+
+    def _refined(self, entry: _Entry, placement: Disaggregated, phase: _Phase) -> _Entry | None:
+        """The same candidate with a bound that knows how one phase does alone; None: not as well as it has to."""
+        shares = self._ladder.shares(placement)
+        least = self._ladder.rate(placement, self._needed)
+        holds = phase(self._evaluator, placement)
+        if not holds(least):
+            return None
+        bound = limit(holds, least, -entry.rank[0] * shares) / shares
+        return _Entry((-bound, *entry.rank[1:]), next(self._numbers), placement, entry.refined + 1)
+
+    def _bound(self, family: Family) -> float:
+        """What no count of the family exceeds; 0 where not even one idle instance of each phase meets the targets."""
+        evaluator = self._evaluator
+        if isinstance(family, Both):
+            idle = evaluator.passes(Both(family.shape, None).at((1,)), LOWEST)
+        else:
+            idle = evaluator.prefill_holds(Pool(_shape(family.prefill), 1), LOWEST) and evaluator.decode_holds(
+                Pool(_shape(family.decode), 1), LOWEST
+            )
+        return self._ideal(family) if idle else 0.0
+
+    def _ideal(self, family: Family) -> float:
+        """No count of the family exceeds it: goodput per device, or whatever the ladder is of."""
+        evaluator = self._evaluator
+        if self._ladder.devices is not None:
+            every = counts_of(family, evaluator.question.inventory)
+            return max((evaluator.upper(family.at(counts)) for counts in every), default=0.0) / self._ladder.devices
+        if not isinstance(family, Anywhere):
+            one = family.at((1,))
+            return evaluator.upper(one) / one.devices
+        prefill, decode = evaluator.prefill_upper(family.prefill), evaluator.decode_upper(family.decode)
+        if prefill <= 0 or decode <= 0:
+            return 0.0
+        return 1 / (family.prefill.devices / prefill + family.decode.devices / decode)
 
 
-def _ideal(evaluator: Evaluator, family: Family) -> float:
-    """No count of the family has a higher goodput per device."""
-    if not isinstance(family, Anywhere):
-        one = family.at((1,))
-        return evaluator.upper(one) / one.devices
-    prefill, decode = evaluator.prefill_upper(family.prefill), evaluator.decode_upper(family.decode)
-    if prefill <= 0 or decode <= 0:
-        return 0.0
-    return 1 / (family.prefill.devices / prefill + family.decode.devices / decode)
+def climb(evaluator: Evaluator, placement: Placement, held: int, low: int) -> int:
+    """The highest level that a candidate holds if it is above `low`, else `held`, which it is known to hold."""
+    stride = 1
+    if not evaluator.holds(placement, low + stride):
+        return held
+    while evaluator.holds(placement, low + 2 * stride):
+        stride *= 2
+    low, high = low + stride, low + 2 * stride
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if evaluator.holds(placement, middle) else (low, middle)
+    return low
 
 
-def _least_counts(evaluator: Evaluator, family: Family, rate: float) -> Counts | None:
-    """The smallest counts whose bounds reach `rate`; None when no count does."""
-    if isinstance(family, Anywhere):
-        rates = [evaluator.prefill_upper(family.prefill), evaluator.decode_upper(family.decode)]
-    else:
-        rates = [evaluator.upper(family.at((1,)))]
-    if min(rates) <= 0:
-        return None
-    return tuple(max(1, math.ceil(rate / one)) for one in rates)
-
-
-def _refined(evaluator: Evaluator, entry: _Entry, placement: Disaggregated) -> _Entry:
-    """The same candidate with a bound that knows how its prefill phase does alone."""
-    bound = evaluator.prefill_goodput(placement.prefill) / placement.devices
-    return replace(entry, rank=(max(entry.rank[0], -bound), *entry.rank[1:]), refined=True)
+def _shape(role: Shape | Pool) -> Shape:
+    return role.shape if isinstance(role, Pool) else role

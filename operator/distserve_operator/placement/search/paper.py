@@ -7,7 +7,7 @@ import math
 
 from distserve_operator.placement.question import Affinity
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.spaces import InsideNodes, families, shapes
+from distserve_operator.placement.search.spaces import shapes, units
 from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape
 
 
@@ -29,8 +29,8 @@ def algorithm_1(evaluator: Evaluator) -> Placement | None:
 def algorithm_2(evaluator: Evaluator) -> Placement | None:
     """Low node affinity: one prefill and one decode instance to a unit. None when no unit holds the targets."""
     best, most = None, 0.0
-    for family in families(evaluator.question):
-        if isinstance(family, InsideNodes) and family.prefill.replicas == family.decode.replicas == 1:
+    for family in units(evaluator.question):
+        if family.prefill.replicas == family.decode.replicas == 1:
             unit = family.at((1,))
             if most > 0 and not evaluator.passes(unit, most * unit.devices):
                 continue
@@ -40,8 +40,8 @@ def algorithm_2(evaluator: Evaluator) -> Placement | None:
     if best is None:
         return None
     rate = evaluator.question.rate
-    units = 1 if rate is None else math.ceil(rate / evaluator.goodput(best.at((1,))))
-    return best.at((units,))
+    copies = 1 if rate is None else math.ceil(rate / evaluator.goodput(best.at((1,))))
+    return best.at((copies,))
 
 
 def paper_rule(evaluator: Evaluator) -> Placement | None:

@@ -36,14 +36,19 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Anywhere:
-    """Counts (n, m): so many prefill and decode instances, their stages on any node with enough free devices."""
+    """Counts (n, m): so many prefill and decode instances, their stages on any node with enough free devices.
+
+    On a single node the stages of one segment cannot but share it.
+    """
 
     prefill: Shape
     decode: Shape
+    segments: int | None = None
 
     def at(self, counts: Counts) -> Disaggregated:
         """The placement with these counts."""
-        return Disaggregated(Pool(self.prefill, counts[0]), Pool(self.decode, counts[1]))
+        prefill, decode = Pool(self.prefill, counts[0]), Pool(self.decode, counts[1])
+        return Disaggregated(prefill, decode, segments=self.segments)
 
     def fits(self, counts: Counts, inventory: Inventory) -> bool:
         """Whether the nodes have room for it."""
@@ -98,10 +103,11 @@ def families(question: Question) -> Iterator[Family]:
         yield from (Both(shape, chunk) for shape in fitting for chunk in CHUNKS)
     if question.only == "colocated":
         return
-    if question.affinity is not Affinity.LOW:
-        yield from (Anywhere(prefill, decode) for prefill in fitting for decode in fitting)
-    if question.affinity is not Affinity.HIGH:
-        yield from _units(question, fitting)
+    segments = 1 if question.inventory.nodes == 1 else None
+    if question.affinity is not Affinity.LOW or segments:
+        yield from (Anywhere(prefill, decode, segments) for prefill in fitting for decode in fitting)
+    if question.affinity is not Affinity.HIGH and not segments:
+        yield from units(question)
 
 
 def shapes(question: Question) -> list[Shape]:
@@ -133,7 +139,9 @@ def placements(question: Question) -> Iterator[Placement]:
         yield from (family.at(counts) for counts in counts_of(family, question.inventory))
 
 
-def _units(question: Question, fitting: list[Shape]) -> Iterator[InsideNodes]:
+def units(question: Question) -> Iterator[InsideNodes]:
+    """What is repeated where KV stays inside nodes (Algorithm 2)."""
+    fitting = shapes(question)
     widest = max(question.inventory.free, default=0)
     for segments in range(1, min(WIDEST_PIPELINE, len(question.inventory.free)) + 1):
         cut = [shape for shape in fitting if shape.pp % segments == 0]

@@ -1,8 +1,8 @@
-"""Finalists on fresh sample paths: goodput with its interval, and which differences are none."""
+"""Finalists on fresh sample paths: the level that each holds, and the interval its goodput lies in."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -11,14 +11,19 @@ from distserve_operator.placement.answer import Candidate, Served
 from distserve_operator.placement.goodput import MOST_REQUESTS, served
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import STEP
-from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.shape import Disaggregated, Placement
+from distserve_operator.placement.search.evaluating import GROWTH, Evaluator
+from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.simulation.running import Outcome
+from distserve_operator.placement.workload.path import Path
 
 FRESH_PATHS: Final = 4
+# After so many paths the others hardly turn what is this far from the share that may fail: so much of it is few, many.
+CLEAR: Final = {1: (0.5, 1.6), 2: (0.75, 1.3)}
+_SURE: Final = 0.02  # of all requests besides, where nearly none may fail
 _T_95: Final = 3.182  # Student's t, two-sided 95 %, three degrees of freedom
-_STRIDE: Final = 4  # grid steps away from the screening's answer at a time
-_FARTHEST: Final = 240  # grid steps
+_CELL: Final = 4  # levels within which a higher rate may do better than a lower one by chance
+_FARTHEST: Final = 240  # levels below where goodput was expected
+_APART: Final = 2  # levels at which the fall of attainment is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,95 +31,105 @@ class Verifier:
     """Looks at candidates again, on sample paths that the search has not seen."""
 
     question: Question
-    evaluators: tuple[Evaluator, ...]
+    evaluator: Evaluator
+    paths: tuple[Path, ...]
+    _seen: dict[tuple[Placement, float], list[Outcome]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, question: Question, searched: Evaluator) -> "Verifier":
         """Fresh paths; under the finite-window rule the one path that it prescribes."""
         if isinstance(question.window, FiniteWindow):
-            return cls(question, (searched,))
+            return cls(question, searched, (searched.path,))
         seeds = range(question.seed + 1, question.seed + 1 + FRESH_PATHS)
-        paths = [question.workload.sample(seed, MOST_REQUESTS) for seed in seeds]
-        return cls(question, tuple(Evaluator(question, path) for path in paths))
+        return cls(question, searched, tuple(question.workload.sample(seed, MOST_REQUESTS) for seed in seeds))
 
-    def measure(self, placement: Placement, expected: float) -> Candidate:
-        """Goodput near the `expected` one, all paths together, and the interval that holds it at 95 %."""
-        if isinstance(self.question.window, FiniteWindow) or expected == 0:
-            return Candidate(placement, expected, (expected, expected * STEP))
-        attained: dict[int, list[float]] = {}
+    def level(self, placement: Placement, near: int, least: int = 0) -> int | None:
+        """The level that a candidate holds, all paths together, about `near`; None: it is below `least`.
 
-        def holds(place: int) -> bool:
-            attained[place] = self._attained(placement, expected * STEP**place)
-            return self._enough(attained[place])
+        Whatever `near` is and whatever the targets are, the levels within a cell are tried in the same order.
+        """
+        low = near - near % _CELL
+        upper = self._holds_level(placement, low + 2)
+        if upper:
+            while self._holds_level(placement, low + _CELL):
+                low += _CELL
+                upper = self._holds_level(placement, low + 2)
+        else:
+            while low >= 0 and not self._holds_level(placement, low):
+                low -= _CELL
+                if low + _CELL <= max(least, near - _FARTHEST):
+                    return None
+                upper = self._holds_level(placement, low + 2)
+        low += 2 * upper
+        if low < 0 or low + 1 < least:
+            return None
+        reached = low + self._holds_level(placement, low + 1)
+        return reached if reached >= least else None
 
-        low, high = _bracket(holds)
-        if low is None:
-            return Candidate(placement, 0.0, (0.0, expected * STEP**high))
-        reached = expected * STEP**low
-        error = _T_95 * float(np.std(attained[low], ddof=1)) / math.sqrt(len(attained[low]))
-        past = max(attained)
-        fall = float(np.mean(attained[low]) - np.mean(attained[past])) / max(1, past - low)
-        half = reached * min(0.5, max(error / max(fall, 0.001) * (STEP - 1), (STEP - 1) / 2))
+    def measure(self, placement: Placement, level: int | None) -> Candidate:
+        """Goodput at the `level` that is held, None: none, and the interval that it lies in at 95 %."""
+        if level is None:
+            return Candidate(placement, 0.0, (0.0, 0.0))
+        reached = self.evaluator.ladder.rate(placement, level)
+        if len(self.paths) == 1:
+            return Candidate(placement, reached, (reached, reached * STEP))
+        attained = self._attained(placement, reached)
+        error = _T_95 * float(np.std(attained, ddof=1)) / math.sqrt(len(attained))
+        half = reached * min(0.5, max(error / max(self._fall(placement, level), 0.001), 1.0) * (STEP - 1))
         return Candidate(placement, reached, (reached - half, reached + half))
 
     def holds(self, placement: Placement, rate: float) -> bool:
-        """Whether enough requests of all paths together meet the targets."""
-        return self._enough(self._attained(placement, rate))
+        """Whether enough requests of all paths together meet the targets, and waiting does not grow."""
+        share = 1 - self.question.slo.attainment
+        for count in range(1, len(self.paths) + 1):
+            seen = self._outcomes(placement, rate, count)
+            missed = sum(one.missed for one in seen) / count
+            growth = sum(one.growth for one in seen) / count
+            few, many = CLEAR.get(count, (-1.0, math.inf))
+            if missed > many * share + _SURE:
+                return False
+            if missed < few * share and growth <= GROWTH:
+                return True
+        return missed <= share + 1e-9 and (growth <= GROWTH or isinstance(self.question.window, FiniteWindow))
 
     def watch(self, placement: Placement, rate: float) -> Served:
         """All judged requests of all paths at one rate."""
-        outcomes = [evaluator.watch(placement, rate) for evaluator in self.evaluators]
-        whole = Outcome(
-            np.concatenate([outcome.ttft for outcome in outcomes]),
-            np.concatenate([outcome.tpot for outcome in outcomes]),
-            np.concatenate([outcome.gap for outcome in outcomes]),
-            any(outcome.failed for outcome in outcomes),
-            float(np.mean([outcome.missed for outcome in outcomes])),
-            sum(outcome.put_back for outcome in outcomes),
-        )
-        return served(whole, rate, self.question)
+        outcomes = self._outcomes(placement, rate, len(self.paths))
+        return served(_together(outcomes), rate, self.question)
 
-    @property
-    def simulations(self) -> int:
-        """Runs so far."""
-        return sum(evaluator.simulations for evaluator in self.evaluators)
+    def _fall(self, placement: Placement, level: int) -> float:
+        """By how much attainment is lower a level above, from the next one that was looked at on all paths."""
+        rates = {above: self.evaluator.ladder.rate(placement, level + above) for above in range(_APART, _FARTHEST)}
+        whole = (
+            above for above, rate in rates.items() if len(self._seen.get((placement, rate), ())) == len(self.paths)
+        )
+        above = next(whole, _APART)
+        attained, past = (
+            self._attained(placement, self.evaluator.ladder.rate(placement, one)) for one in (level, level + above)
+        )
+        return float(np.mean(attained) - np.mean(past)) / above
+
+    def _holds_level(self, placement: Placement, level: int) -> bool:
+        return level < 0 or self.holds(placement, self.evaluator.ladder.rate(placement, level))
 
     def _attained(self, placement: Placement, rate: float) -> list[float]:
-        return [1 - evaluator.missed(placement, rate) for evaluator in self.evaluators]
+        return [1 - one.missed for one in self._outcomes(placement, rate, len(self.paths))]
 
-    def _enough(self, attained: list[float]) -> bool:
-        return float(np.mean(attained)) >= self.question.slo.attainment - 1e-9
-
-
-def _bracket(holds: Callable[[int], bool]) -> tuple[int | None, int]:
-    """The highest place around 0 that holds, found in strides and then by halves, and the next one; None: none near."""
-    low, high = 0, _STRIDE
-    if holds(low):
-        while high <= _FARTHEST and holds(high):
-            low, high = high, high + _STRIDE
-    else:
-        low, high = -_STRIDE, 0
-        while not holds(low):
-            low, high = low - _STRIDE, low
-            if low < -_FARTHEST:
-                return None, high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low, high
+    def _outcomes(self, placement: Placement, rate: float, count: int) -> list[Outcome]:
+        """What was seen on the first `count` paths; each is run once."""
+        seen = self._seen.setdefault((placement, rate), [])
+        for path in self.paths[len(seen) : count]:
+            seen.append(self.evaluator.watch(placement, rate, path))
+        return seen[:count]
 
 
-def preferred(candidates: Sequence[Candidate]) -> Candidate:
-    """The simplest of those that cannot be told from the best: colocated, fewer devices, fewer stages, narrower."""
-    best = max(candidates, key=lambda candidate: candidate.per_device)
-    level = best.interval[0] / best.placement.devices
-    tied = [one for one in candidates if one.interval[1] / one.placement.devices >= level and one.per_device >= level]
-    return min(tied, key=_simplicity)
-
-
-def _simplicity(candidate: Candidate) -> tuple[object, ...]:
-    placement = candidate.placement
-    split = isinstance(placement, Disaggregated)
-    pools = [placement.prefill, placement.decode] if isinstance(placement, Disaggregated) else [placement.pool]
-    stages, width = max(pool.shape.pp for pool in pools), max(pool.shape.tp for pool in pools)
-    return split, placement.devices, stages, width, -candidate.goodput, str(placement)
+def _together(outcomes: Sequence[Outcome]) -> Outcome:
+    return Outcome(
+        np.concatenate([outcome.ttft for outcome in outcomes]),
+        np.concatenate([outcome.tpot for outcome in outcomes]),
+        np.concatenate([outcome.gap for outcome in outcomes]),
+        any(outcome.failed for outcome in outcomes),
+        float(np.mean([outcome.missed for outcome in outcomes])),
+        sum(outcome.put_back for outcome in outcomes),
+        float(np.mean([outcome.growth for outcome in outcomes])),
+    )

@@ -12,7 +12,7 @@ from distserve_operator.placement.simulation import decoding, judging, prefillin
 from distserve_operator.placement.simulation.blocks import blocks_of, growth
 from distserve_operator.placement.simulation.clock import soonest
 from distserve_operator.placement.simulation.compiling import compiled
-from distserve_operator.placement.simulation.lists import NOBODY, pop, push, unlink
+from distserve_operator.placement.simulation.lists import NOBODY, pop, push, push_first, unlink
 from distserve_operator.placement.simulation.state import (
     DECODING,
     MIXED,
@@ -87,25 +87,24 @@ def _boundary(
         state.now[one] = state.due[one]
     state.work[one] = DECODING
     decoding.let_go(state, requests, targets, totals, one)
-    joined = _finish_prompts(state, requests, targets, totals, one) or state.stall[one] > 0.0
-    decoding.put_back(rules, state, requests, totals, one)
+    _finish_prompts(state, requests, targets, totals, one)
+    _put_back(rules, state, requests, totals, one)
     if state.waiting.head[one] != NOBODY:
         seconds = (
             _mix(mixed, rules, state, requests, one) if mixed.chunked else _batch(mixed, rules, state, requests, one)
         )
         if seconds > 0.0:
             state.due[one] = state.now[one] + seconds
-            if state.work[one] == MIXED and joined:
+            if state.work[one] == MIXED:
                 decoding.mark_first_gap(state, requests, one, state.due[one])
             return
-    decoding.plan(rules, state, requests, one, joined)
+    decoding.plan(rules, state, requests, one)
 
 
 @compiled
-def _finish_prompts(state: DecodeState, requests: Requests, targets: Targets, totals: Totals, one: int) -> bool:
+def _finish_prompts(state: DecodeState, requests: Requests, targets: Targets, totals: Totals, one: int) -> None:
     """Prompts that ended with the step give their first token, or go on where they were put back."""
     now = state.now[one]
-    any_joined = False
     while state.flight.head[one] != NOBODY:
         request = pop(state.flight, requests.following, one)
         if requests.ttft[request] == NEVER:
@@ -119,8 +118,15 @@ def _finish_prompts(state: DecodeState, requests: Requests, targets: Targets, to
             judging.last_token(requests, targets, totals, request, now)
         else:
             decoding.join(state, requests, totals, one, request)
-            any_joined = True
-    return any_joined
+
+
+@compiled
+def _put_back(rules: DecodeRules, state: DecodeState, requests: Requests, totals: Totals, one: int) -> None:
+    """Requests that lack blocks wait as the first, to be read again with the tokens they have."""
+    request = decoding.put_back(rules, state, requests, totals, one)
+    while request != NOBODY:
+        push_first(state.waiting, requests.following, one, request)
+        request = decoding.put_back(rules, state, requests, totals, one)
 
 
 @compiled

@@ -7,7 +7,7 @@ one.
 
 import numpy as np
 
-from distserve_operator.placement.simulation import finishing, judging
+from distserve_operator.placement.simulation import finishing, judging, prefilling
 from distserve_operator.placement.simulation.blocks import LAST, blocks_of, growth, steps_that_fit
 from distserve_operator.placement.simulation.compiling import compiled
 from distserve_operator.placement.simulation.lists import NOBODY, pop, push, push_first
@@ -22,6 +22,8 @@ from distserve_operator.placement.simulation.state import (
     LinkRules,
     PrefillState,
     Requests,
+    SplitRules,
+    SplitState,
     Targets,
     Totals,
 )
@@ -64,25 +66,18 @@ def wake(state: DecodeState, one: int, now: float) -> None:
 
 @compiled
 def boundary(
-    rules: DecodeRules,
-    link: LinkRules,
-    state: DecodeState,
-    prefill: PrefillState,
-    requests: Requests,
-    targets: Targets,
-    totals: Totals,
-    one: int,
+    rules: SplitRules, both: SplitState, requests: Requests, targets: Targets, totals: Totals, one: int
 ) -> None:
     """The planned steps are done: requests leave, are put back, pulled and joined; the next steps are planned."""
-    advance(rules, state, one)
+    state = both.decode
+    advance(rules.decode, state, one)
     let_go(state, requests, targets, totals, one)
-    put_back(rules, state, requests, totals, one)
-    _admit(rules, link, state, prefill, requests, one)
-    joined = state.ready.head[one] != NOBODY
+    _send_back(rules, both, requests, totals, one)
+    _admit(rules, both, requests, one)
     while state.ready.head[one] != NOBODY:
         join(state, requests, totals, one, pop(state.ready, requests.following, one))
-    put_back(rules, state, requests, totals, one)
-    plan(rules, state, requests, one, joined)
+    _send_back(rules, both, requests, totals, one)
+    plan(rules.decode, state, requests, one)
 
 
 @compiled
@@ -112,7 +107,7 @@ def leave_home(prefill: PrefillState, requests: Requests, request: int, now: flo
     """Prefill memory that a pulled request held is free again, and what waits for it may start."""
     home = requests.home[request]
     if home != NOBODY:
-        prefill.used[home] -= blocks_of(requests.prompt[request])
+        prefill.used[home] -= blocks_of(requests.prompt[request] + requests.generated[request])
         requests.home[request] = NOBODY
         if prefill.queue.head[home] != NOBODY and prefill.batches[home] < prefill.free_at.shape[1]:
             prefill.start_due[home] = min(prefill.start_due[home], max(now, prefill.free_at[home, 0]))
@@ -216,17 +211,34 @@ def _take_out(state: DecodeState, requests: Requests, one: int, place: int) -> i
 
 
 @compiled
-def put_back(rules: DecodeRules, state: DecodeState, requests: Requests, totals: Totals, one: int) -> None:
-    """While the next step lacks blocks, the youngest request gives its own back and waits as the first."""
-    while _lacks_blocks(rules, state, one):
-        youngest = 0
-        for place in range(1, state.running[one]):
-            if requests.order[state.members[one, place]] > requests.order[state.members[one, youngest]]:
-                youngest = place
-        request = _take_out(state, requests, one, youngest)
-        push_first(state.waiting, requests.following, one, request)
-        state.seats[one] -= 1
-        totals.counts[PUT_BACK] += 1
+def put_back(rules: DecodeRules, state: DecodeState, requests: Requests, totals: Totals, one: int) -> int:
+    """If the next step lacks blocks the youngest request gives its own back; returns it, `NOBODY` if they suffice."""
+    if not _lacks_blocks(rules, state, one):
+        return NOBODY
+    youngest = 0
+    for place in range(1, state.running[one]):
+        if requests.order[state.members[one, place]] > requests.order[state.members[one, youngest]]:
+            youngest = place
+    state.seats[one] -= 1
+    totals.counts[PUT_BACK] += 1
+    return _take_out(state, requests, one, youngest)
+
+
+@compiled
+def _send_back(rules: SplitRules, both: SplitState, requests: Requests, totals: Totals, one: int) -> None:
+    """Requests that lack blocks are read again by a prefill instance, with the tokens they have; nobody keeps their KV.
+
+    Without prefill instances they wait here as the first, for a KV that takes as long as the first time.
+    """
+    state = both.decode
+    request = put_back(rules.decode, state, requests, totals, one)
+    while request != NOBODY:
+        if rules.prefill.instances > 0:
+            state.load[one] -= 1
+            prefilling.receive(rules.prefill, both.prefill, requests, totals, request, state.now[one])
+        else:
+            push_first(state.waiting, requests.following, one, request)
+        request = put_back(rules.decode, state, requests, totals, one)
 
 
 @compiled
@@ -239,29 +251,27 @@ def _lacks_blocks(rules: DecodeRules, state: DecodeState, one: int) -> bool:
 
 
 @compiled
-def _admit(
-    rules: DecodeRules, link: LinkRules, state: DecodeState, prefill: PrefillState, requests: Requests, one: int
-) -> None:
+def _admit(rules: SplitRules, both: SplitState, requests: Requests, one: int) -> None:
     """Begin the pull of those that have room, first come first served."""
+    decode, state = rules.decode, both.decode
     begun = state.now[one]
-    while state.waiting.head[one] != NOBODY and state.seats[one] < rules.requests:
+    while state.waiting.head[one] != NOBODY and state.seats[one] < decode.requests:
         request = state.waiting.head[one]
         tokens = requests.prompt[request] + requests.generated[request]
-        spare = rules.spare if state.seats[one] > 0 else 0
-        if state.used[one] + blocks_of(tokens + 1) + spare > rules.blocks:
+        spare = decode.spare if state.seats[one] > 0 else 0
+        if state.used[one] + blocks_of(tokens + 1) + spare > decode.blocks:
             break
         pop(state.waiting, requests.following, one)
         state.seats[one] += 1
         state.used[one] += blocks_of(tokens)
-        _pull(link, state, prefill, requests, one, request, tokens)
-    if link.blocking and state.running[one] > 0:
+        _pull(rules.link, both, requests, one, request, tokens)
+    if rules.link.blocking and state.running[one] > 0:
         state.stall[one] += state.now[one] - begun
 
 
 @compiled
-def _pull(
-    link: LinkRules, state: DecodeState, prefill: PrefillState, requests: Requests, one: int, request: int, tokens: int
-) -> None:
+def _pull(link: LinkRules, both: SplitState, requests: Requests, one: int, request: int, tokens: int) -> None:
+    state, prefill = both.decode, both.prefill
     home = requests.home[request]
     start = max(state.now[one], state.link_free[one])
     if home != NOBODY:
@@ -290,16 +300,19 @@ def join(state: DecodeState, requests: Requests, totals: Totals, one: int, reque
     state.context[one, lane] += tokens
     state.phases[one, (tokens - state.steps[one]) & LAST] += 1
     requests.lane[request] = lane
+    requests.waited[request] += state.now[one] - requests.last[request]
     requests.joined[request] = state.steps[one]
     totals.counts[JOININGS] += 1
     requests.order[request] = totals.counts[JOININGS]
     end = state.steps[one] + requests.output[request] - 1 - requests.generated[request]
+    state.fresh[one, state.newcomers[one]] = request
+    state.newcomers[one] += 1
     finishing.add(state.ends[one], state.members[one], state.running[one], end, request)
     state.running[one] += 1
 
 
 @compiled
-def plan(rules: DecodeRules, state: DecodeState, requests: Requests, one: int, joined: bool) -> None:
+def plan(rules: DecodeRules, state: DecodeState, requests: Requests, one: int) -> None:
     """Plan steps until the next request ends, or until the blocks do."""
     if state.running[one] == 0:
         state.due[one] = NEVER
@@ -311,14 +324,14 @@ def plan(rules: DecodeRules, state: DecodeState, requests: Requests, one: int, j
     base, slope, lines = state.base[one], state.slope[one], state.lines[one]
     state.due_steps[one] = steps
     state.due[one] = state.now[one] + time_of(base, slope, lines, steps)
-    if joined:
+    if state.newcomers[one] > 0:
         mark_first_gap(state, requests, one, state.now[one] + duration(base, slope, lines, 0))
 
 
 @compiled
 def mark_first_gap(state: DecodeState, requests: Requests, one: int, end: float) -> None:
-    """Requests that have just joined wait for their next token until `end`."""
-    for place in range(state.running[one]):
-        request = state.members[one, place]
-        if requests.joined[request] == state.steps[one]:
-            requests.gap[request] = max(requests.gap[request], end - requests.last[request])
+    """Requests that have joined since the last step wait for their next token until `end`."""
+    for place in range(state.newcomers[one]):
+        request = state.fresh[one, place]
+        requests.gap[request] = max(requests.gap[request], end - requests.last[request])
+    state.newcomers[one] = 0

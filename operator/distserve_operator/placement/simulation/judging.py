@@ -1,5 +1,7 @@
 """Marks what happened to a request against the targets, and counts those that failed."""
 
+from typing import Final
+
 from distserve_operator.placement.simulation.compiling import compiled
 from distserve_operator.placement.simulation.state import (
     CLEAR,
@@ -13,12 +15,16 @@ from distserve_operator.placement.simulation.state import (
     NEVER,
     PASSED,
     STRETCH_MISSED,
+    STRETCH_WAITED,
     TOO_MANY,
     UNKNOWN,
+    WAITED_BEFORE,
     Requests,
     Targets,
     Totals,
 )
+
+CALM: Final = 0.02  # seconds a second by which the mean TTFT may grow from a stretch to the next
 
 
 @compiled
@@ -68,24 +74,40 @@ def _learn(requests: Requests, targets: Targets, totals: Totals, request: int, f
         totals.counts[KNOWN] += 1
         totals.counts[KNOWN_MISSED] += missed
         totals.counts[STRETCH_MISSED] += missed
+        totals.sums[STRETCH_WAITED] += requests.ttft[place]
         if targets.stretch > 0 and totals.counts[KNOWN] % targets.stretch == 0:
-            _look_back(targets, totals)
+            _look_back(requests, targets, totals, place)
         place += 1
 
 
 @compiled
-def _look_back(targets: Targets, totals: Totals) -> None:
-    """The end of a stretch, in which requests share their fate: was it far on one side of the share that may fail?"""
+def _look_back(requests: Requests, targets: Targets, totals: Totals, last: int) -> None:
+    """The end of a stretch, in which requests share their fate: was it far on one side of the share that may fail?
+
+    Few failures say nothing while the queue grows: with a loose target it is met for long by a fleet that is too small.
+    """
     share = totals.counts[STRETCH_MISSED] / targets.stretch
     totals.counts[STRETCH_MISSED] = 0
+    calm = _grew_little(requests, targets, totals, last)
     if totals.counts[CLEAR] in (FEW, TOO_MANY):
         return
-    if share <= targets.share / 4:
+    if calm and share <= targets.share / 4:
         totals.counts[CLEAR] = max(0, totals.counts[CLEAR]) + 1
     elif share >= (1 + 3 * targets.share) / 4:
         totals.counts[CLEAR] = min(0, totals.counts[CLEAR]) - 1
     else:
         totals.counts[CLEAR] = 0
+
+
+@compiled
+def _grew_little(requests: Requests, targets: Targets, totals: Totals, last: int) -> bool:
+    """Whether TTFT is about what it was in the stretch before; so it was of the first one."""
+    waited = totals.sums[STRETCH_WAITED] / targets.stretch
+    grown = waited - totals.sums[WAITED_BEFORE]
+    totals.sums[STRETCH_WAITED] = 0.0
+    totals.sums[WAITED_BEFORE] = waited
+    span = requests.arrival[last] - requests.arrival[max(0, last - targets.stretch)]
+    return bool(grown <= CALM * span)
 
 
 @compiled

@@ -4,8 +4,15 @@ from typing import Final
 
 import numpy as np
 
-from distserve_operator.placement.simulation.running import Fleet, Mixed, Split, simulate
-from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, MixedRules, PrefillRules, Targets
+from distserve_operator.placement.simulation.running import Fleet, Mixed, simulate
+from distserve_operator.placement.simulation.state import (
+    DecodeRules,
+    LinkRules,
+    MixedRules,
+    PrefillRules,
+    SplitRules,
+    Targets,
+)
 from distserve_operator.placement.workload.path import Path
 
 _PLANES: Final = np.array([[0.01, 0.0001, 0.0]])
@@ -14,7 +21,7 @@ _PREFILL: Final = PrefillRules(planes=_PLANES, instances=1, pp=1, hop=0.0, token
 _MIXED: Final = MixedRules(planes=_PLANES, tokens=16, chunked=False, overlap=0.0, context_seconds=0.0)
 _DECODE: Final = DecodeRules(planes=_PLANES, instances=1, pp=1, requests=1, blocks=2, spare=0)
 _LINK: Final = LinkRules(latency=0.0, per_token=0.0, blocking=False, units=1)
-_FLEETS: Final[tuple[Fleet, ...]] = (Split(_PREFILL, _DECODE, _LINK), Mixed(_MIXED, _DECODE))
+_FLEETS: Final[tuple[Fleet, ...]] = (SplitRules(_PREFILL, _DECODE, _LINK), Mixed(_MIXED, _DECODE))
 _TARGETS: Final = Targets(
     ttft=1.0,
     tpot=1.0,

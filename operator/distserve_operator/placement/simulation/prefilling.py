@@ -1,4 +1,7 @@
-"""Prefill instances: FCFS, batches of up to L_m tokens, pipelines with bubbles, parked KV (paper, section 4.3)."""
+"""Prefill instances: FCFS, batches of up to L_m tokens, pipelines with bubbles, parked KV (paper, section 4.3).
+
+A request that was put back comes again, with its prompt and the tokens it has.
+"""
 
 from distserve_operator.placement.simulation.blocks import blocks_of
 from distserve_operator.placement.simulation.compiling import compiled
@@ -35,7 +38,7 @@ def receive(
             best = one
     totals.counts[TURNS] += 1
     state.turn[best] = totals.counts[TURNS]
-    state.queued[best] += requests.prompt[request]
+    state.queued[best] += requests.prompt[request] + requests.generated[request]
     requests.home[request] = best
     push(state.queue, requests.following, best, request)
     _plan(rules, state, best, now)
@@ -49,7 +52,7 @@ def start(rules: PrefillRules, state: PrefillState, requests: Requests, one: int
     size, tokens, squares = 0, 0, 0.0
     while state.queue.head[one] != NOBODY and size < rules.requests:
         request = state.queue.head[one]
-        length = requests.prompt[request]
+        length = requests.prompt[request] + requests.generated[request]
         blocks = blocks_of(length)
         if (size > 0 and tokens + length > rules.tokens) or state.used[one] + blocks > rules.blocks:
             break

@@ -16,26 +16,18 @@ from distserve_operator.placement.simulation.state import (
     TOO_MANY,
     DecodeRules,
     Floats,
-    LinkRules,
     MixedRules,
-    PrefillRules,
     Requests,
+    SplitRules,
+    SplitState,
     Targets,
     Totals,
     fresh_decode,
     fresh_prefill,
     fresh_requests,
+    fresh_totals,
 )
 from distserve_operator.placement.workload.path import Path
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A fleet with instances for each phase; one of them may have none."""
-
-    prefill: PrefillRules
-    decode: DecodeRules
-    link: LinkRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ class Mixed:
     decode: DecodeRules
 
 
-Fleet = Split | Mixed
+Fleet = SplitRules | Mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +54,13 @@ class Outcome:
     failed: bool
     missed: float  # share of the requests known when the run ended that had failed
     put_back: int  # times that a running request gave its blocks back
+    growth: float  # seconds a second by which waiting grew; 0 of a run that ended early
 
 
 def simulate(fleet: Fleet, path: Path, rate: float, targets: Targets) -> Outcome:
     """Simulate requests at `rate` per second; stops early when more than `targets.failures` have failed."""
     requests = fresh_requests(path.at(rate), path.prompts, path.outputs)
-    totals = Totals(np.zeros(10, np.int64))
-    totals.counts[LEFT] = targets.stop - targets.start
+    totals = fresh_totals(targets.stop - targets.start)
     _run(fleet, targets, requests, totals)
     worst = int(max(totals.counts[FAILED], totals.counts[FAILED_TPOT]))
     judged = slice(targets.start, targets.stop)
@@ -79,6 +71,7 @@ def simulate(fleet: Fleet, path: Path, rate: float, targets: Targets) -> Outcome
         worst > targets.failures or totals.counts[CLEAR] == TOO_MANY,
         _missed(targets, totals),
         int(totals.counts[PUT_BACK]),
+        _growth(requests, judged) if totals.counts[LEFT] == 0 else 0.0,
     )
 
 
@@ -89,10 +82,22 @@ def _missed(targets: Targets, totals: Totals) -> float:
     return float(totals.counts[KNOWN_MISSED] / max(1, totals.counts[KNOWN]))
 
 
+def _growth(requests: Requests, judged: slice) -> float:
+    """From the first third of the judged requests to the last: of a fleet that is too small it is as much too small."""
+    waited = requests.ttft[judged] + requests.waited[judged]
+    third = len(waited) // 3
+    if third == 0:
+        return 0.0
+    arrival = requests.arrival[judged]
+    served = np.where(np.isfinite(waited), waited, 0.0)
+    span = arrival[-third:].mean() - arrival[:third].mean()
+    return float((served[-third:].mean() - served[:third].mean()) / span) if span > 0 else 0.0
+
+
 def _run(fleet: Fleet, targets: Targets, requests: Requests, totals: Totals) -> None:
     decode = fresh_decode(fleet.decode, len(requests.arrival))
     if isinstance(fleet, Mixed):
         colocated.run(fleet.prompts, fleet.decode, targets, decode, requests, totals)
         return
-    prefill = fresh_prefill(fleet.prefill)
-    disaggregated.run(fleet.prefill, fleet.decode, fleet.link, targets, prefill, decode, requests, totals)
+    state = SplitState(fresh_prefill(fleet.prefill), decode)
+    disaggregated.run(fleet, targets, state, requests, totals)

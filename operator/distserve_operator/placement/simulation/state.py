@@ -62,6 +62,14 @@ class LinkRules(NamedTuple):
     units: int  # KV stays inside a unit: instances are cut into so many equal parts
 
 
+class SplitRules(NamedTuple):
+    """A fleet with instances for each phase; one of them may have none."""
+
+    prefill: PrefillRules
+    decode: DecodeRules
+    link: LinkRules
+
+
 class Targets(NamedTuple):
     """When a request has failed, and how many may before the run is given up."""
 
@@ -97,6 +105,7 @@ class Requests(NamedTuple):
     order: Numbers  # grows with every joining
     home: Numbers  # prefill instance that holds its KV
     lane: Numbers  # micro-batch
+    waited: Floats  # seconds between its first token and the steps that it joined, all together
     ready: Floats  # when its pull ends
     fate: Numbers  # `UNKNOWN`, `PASSED` or `MISSED`
 
@@ -136,6 +145,8 @@ class DecodeState(NamedTuple):
     phases: NumberTable
     ends: NumberTable  # heap of running requests: the step in which they end
     members: NumberTable
+    fresh: NumberTable  # requests that joined since the last step
+    newcomers: Numbers  # how many
     waiting: Fifos
     pulling: Fifos
     ready: Fifos
@@ -152,15 +163,25 @@ class DecodeState(NamedTuple):
     remembered: Numbers
 
 
+class SplitState(NamedTuple):
+    """Instances of both phases at work."""
+
+    prefill: PrefillState
+    decode: DecodeState
+
+
 class Totals(NamedTuple):
     """Counters by the names below. Where targets are judged apart, `FAILED` is of TTFT and `FAILED_TPOT` of TPOT."""
 
     counts: Numbers
+    sums: Floats
 
 
 DECODING, PREFILLING, MIXED = range(3)
 UNKNOWN, PASSED, MISSED = range(3)
 TURNS, JOININGS, FAILED, FAILED_TPOT, LEFT, PUT_BACK, KNOWN, KNOWN_MISSED, STRETCH_MISSED, CLEAR = range(10)
+COUNTERS = 10
+STRETCH_WAITED, WAITED_BEFORE = range(2)  # seconds of TTFT: of a stretch's requests so far, mean of the one before
 # what is clear of failures once so many stretches in a row say it; counted up and down from 0
 FEW, TOO_MANY = 3, -2
 
@@ -185,9 +206,17 @@ def fresh_requests(arrival: Floats, prompt: Numbers, output: Numbers) -> Request
         order=np.zeros(count, np.int64),
         home=np.full(count, NOBODY),
         lane=np.zeros(count, np.int64),
+        waited=np.zeros(count),
         ready=np.zeros(count),
         fate=np.zeros(count, np.int64),
     )
+
+
+def fresh_totals(judged: int) -> Totals:
+    """Nothing has happened to so many judged requests."""
+    totals = Totals(np.zeros(COUNTERS, np.int64), np.array([0.0, NEVER]))
+    totals.counts[LEFT] = judged
+    return totals
 
 
 def fresh_prefill(rules: PrefillRules) -> PrefillState:
@@ -232,6 +261,8 @@ def fresh_decode(rules: DecodeRules, requests: int) -> DecodeState:
         phases=np.zeros((count, BLOCK_TOKENS), np.int64),
         ends=np.zeros((count, most), np.int64),
         members=np.zeros((count, most), np.int64),
+        fresh=np.zeros((count, most), np.int64),
+        newcomers=np.zeros(count, np.int64),
         waiting=empty_fifos(count),
         pulling=empty_fifos(count),
         ready=empty_fifos(count),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from distserve_operator.placement.simulation.running import Split, simulate
-from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, PrefillRules, Targets
+from distserve_operator.placement.simulation.running import simulate
+from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, PrefillRules, SplitRules, Targets
 from distserve_operator.placement.workload.path import Path
 
 D = 0.1
@@ -19,7 +19,7 @@ def mean_ttft(rate: float, seconds: float, pp: int = 1) -> float:
     path = Path(arrivals, np.ones(REQUESTS, np.int64), np.ones(REQUESTS, np.int64))
     prefill = PrefillRules(np.array([[seconds, 0.0, 0.0]]), 1, pp, 0.0, 1, 1, 1_000_000)
     targets = Targets(9e9, 9e9, 9e9, 0.0, 0.0, 0, REQUESTS, REQUESTS, 0.1, 0, joint=True)
-    return float(simulate(Split(prefill, NOBODY, NO_LINK), path, rate, targets).ttft.mean())
+    return float(simulate(SplitRules(prefill, NOBODY, NO_LINK), path, rate, targets).ttft.mean())
 
 
 def single(rate: float) -> float:

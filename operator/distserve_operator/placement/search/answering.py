@@ -1,0 +1,194 @@
+"""From a question to a plan: search both kinds of fleet, verify the finalists, choose, explain."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final, Literal
+
+from distserve_operator.placement.answer import Candidate, Counted, Plan
+from distserve_operator.placement.question import Question
+from distserve_operator.placement.rates import PER_DEVICE, Ladder
+from distserve_operator.placement.search import explaining, joint
+from distserve_operator.placement.search.cells import bounded, cells_of, one_cell, repeated
+from distserve_operator.placement.search.evaluating import Evaluator, path_of
+from distserve_operator.placement.search.fewest import by_devices
+from distserve_operator.placement.search.paper import paper_rule
+from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
+from distserve_operator.placement.search.spaces import fits, shapes
+from distserve_operator.placement.search.verifying import Verifier
+from distserve_operator.placement.shape import Placement
+from distserve_operator.placement.workload.path import Path
+
+RUNNERS_UP: Final = 1  # measured besides the best of each kind
+STEADY: Final = 3  # fleets that hold a rate with the fewest devices, among which the best is looked for
+SPARE: Final = (4, 16, 64)  # times the devices that the bounds call for, where fewer did not do
+MOST: Final = 128  # devices of a cell: the search never looks at more at once
+Kind = Literal["disaggregated", "colocated"]
+KINDS: Final[tuple[Kind, ...]] = ("disaggregated", "colocated")  # the one with the sharper bounds first
+
+
+@dataclass(slots=True)
+class _Searched:
+    """One kind of fleet: `finalists` are those that may be the best of all, `rival` is the best that cannot."""
+
+    evaluator: Evaluator
+    finalists: Sequence[Finalist] = ()
+    rival: Finalist | None = None
+    pruned: int = 0
+
+    @property
+    def best(self) -> Finalist | None:
+        """The one that the search liked most."""
+        return self.finalists[0] if self.finalists else self.rival
+
+    def take(self, found: joint.Found) -> None:
+        """The candidates that a search found."""
+        self.finalists, self.pruned = found.kept, self.pruned + found.pruned
+
+
+@dataclass(slots=True)
+class _Search:
+    """A question, its kinds of fleet and the fresh paths on which they meet."""
+
+    question: Question
+    kinds: list[_Searched]
+    verifier: Verifier = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.verifier = Verifier.of(self.question, self.kinds[0].evaluator)
+
+
+def plan(question: Question) -> Plan:
+    """The placement for a question, and why. Deterministic: equal questions have equal answers."""
+    some = replace(question, inventory=bounded(question.inventory, MOST))
+    if not some.inventory.devices or not shapes(some):
+        return explaining.nothing_fits(question)
+    path = path_of(question)
+    if question.rule == "paper":
+        return _by_the_paper(question, path)
+    cells = cells_of(some)
+    if cells * len(KINDS) > question.inventory.devices:
+        cells = 1
+    part = one_cell(question, cells)
+    found = _plan_part(part, path)
+    for spare in SPARE:
+        larger = one_cell(question, cells, spare)
+        hopeless = found.chosen is None or found.chosen.goodput == 0
+        if found.feasible or hopeless or larger == part:
+            break
+        part, found = larger, _plan_part(larger, path)
+    return repeated(question, found, cells)
+
+
+def _plan_part(question: Question, path: Path) -> Plan:
+    search = _search_of(question, path, PER_DEVICE)
+    if question.rate is None:
+        return _best(search, feasible=True)
+    winner = _fewest(search, question.rate)
+    if winner is not None:
+        return _explained(search, winner, feasible=True)
+    whole = _search_of(question, path, Ladder(question.inventory.devices))
+    return _best(whole, feasible=False)
+
+
+def _search_of(question: Question, path: Path, ladder: Ladder) -> _Search:
+    kinds = KINDS if question.only is None else (question.only,)
+    return _Search(question, [_Searched(Evaluator(replace(question, only=kind), path, ladder)) for kind in kinds])
+
+
+def _best(search: _Search, feasible: bool) -> Plan:
+    """The highest level of all fleets."""
+    level = -1
+    for kind in search.kinds:
+        kind.take(joint.best(kind.evaluator, level))
+        level = max([level, *(held for _, held in kind.finalists)])
+    for kind in search.kinds:
+        kind.rival = kind.best
+        kind.finalists = [one for one in kind.finalists if one[1] >= level - joint.MARGIN]
+        if kind.rival is None:
+            kind.rival = next(iter(joint.best_roughly(kind.evaluator).kept), None)
+    finalists = [one for kind in search.kinds for one in kind.finalists]
+    winner = race(search.verifier, finalists) if finalists else None
+    return _explained(search, winner, feasible)
+
+
+def _fewest(search: _Search, rate: float) -> Winner | None:
+    """The best of the fleets with the fewest devices that hold a rate, on fresh paths too; None: none does."""
+    for kind in search.kinds:
+        kind.finalists = _holding(kind.evaluator, search.verifier, rate)
+    sizes = [kind.finalists[0][0].devices for kind in search.kinds if kind.finalists]
+    if not sizes:
+        return None
+    for kind in search.kinds:
+        kind.rival = kind.best
+        if kind.finalists and kind.finalists[0][0].devices > min(sizes):
+            kind.finalists = ()
+    return race(search.verifier, [one for kind in search.kinds for one in kind.finalists])
+
+
+def _holding(evaluator: Evaluator, verifier: Verifier, rate: float) -> list[Finalist]:
+    """Fleets with the fewest devices that still hold `rate` on fresh paths."""
+    for same in by_devices(evaluator, rate):
+        ordered = sorted(same, key=lambda placement: (-evaluator.upper(placement), simplicity(placement)))
+        steady = list(islice((one for one in ordered if verifier.holds(one, rate)), STEADY))
+        if steady:
+            return sorted((_expected(evaluator, one, rate) for one in steady), key=lambda one: -one[1])
+    return []
+
+
+def _expected(evaluator: Evaluator, placement: Placement, rate: float) -> Finalist:
+    """A fleet that holds `rate`, with the level that it reaches."""
+    held = evaluator.ladder.level(placement, rate)
+    return placement, joint.climb(evaluator, placement, held, held)
+
+
+def _by_the_paper(question: Question, path: Path) -> Plan:
+    evaluator = Evaluator(replace(question, inventory=bounded(question.inventory, MOST)), path)
+    searched = _Searched(evaluator)
+    search = _Search(question, [searched])
+    placement = paper_rule(evaluator)
+    if placement is None:
+        return _explained(search, None, feasible=False)
+    near = evaluator.ladder.level(placement, evaluator.goodput(placement))
+    searched.finalists = [(placement, near)]
+    winner = race(search.verifier, searched.finalists)
+    return _explained(search, winner, feasible=fits(placement, question.inventory))
+
+
+def _explained(search: _Search, winner: Winner | None, feasible: bool) -> Plan:
+    """The plan for the best finalist, with the best of each kind and some that came close."""
+    verifier = search.verifier
+    if winner is None or winner.level is None:
+        return explaining.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
+    chosen = verifier.measure(winner.placement, winner.level)
+    kind = next(kind for kind in search.kinds if winner.placement in (one for one, _ in kind.finalists))
+    others = [_measured(verifier, *one) for one in _others(search, winner)]
+    return explaining.explain(
+        search.question,
+        kind.evaluator,
+        verifier,
+        chosen,
+        [one for one in others if one.goodput > 0],
+        _counted(search),
+        feasible,
+    )
+
+
+def _others(search: _Search, winner: Winner) -> Iterable[Finalist]:
+    """The best of each kind, then those that the search liked next."""
+    close = sorted((one for kind in search.kinds for one in kind.finalists), key=lambda one: -one[1])
+    bests = [kind.best for kind in search.kinds if kind.best is not None]
+    found = dict(one for one in [*bests, *close] if one[0] != winner.placement)
+    return list(found.items())[: len(search.kinds) - 1 + RUNNERS_UP]
+
+
+def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:
+    return verifier.measure(placement, verifier.level(placement, near))
+
+
+def _counted(search: _Search) -> Counted:
+    return Counted(
+        sum(len(kind.evaluator.seen) for kind in search.kinds),
+        sum(kind.pruned for kind in search.kinds),
+        sum(kind.evaluator.simulations for kind in search.kinds),
+    )

@@ -162,18 +162,6 @@ def test_a_workers_own_reason_becomes_the_conditions(operator: OperatorProcess, 
     assert "ModelNotFound" in described.partition("Events:")[2]
 
 
-def test_a_shape_that_the_engine_cannot_run_makes_no_pod(operator: OperatorProcess, deploy: Deploy) -> None:
-    operator.start()
-    large = {"tp": 4, "pp": 2, "replicas": 1}
-    chat = deploy(max_devices=16, placement={"type": "Manual", "prefill": large, "decode": large})
-    refused = chat.wait_condition("PlacementReady", "False", "UnsupportedShape")
-    assert "tp 4 and pp 2" in refused["message"]
-    chat.wait_condition("Stalled", "True", "UnsupportedShape")
-    assert chat.children() == []
-    deploy(max_devices=16)
-    chat.wait_names("chat-decode", "chat-prefill")
-
-
 def test_foreign_objects_are_left_alone_and_ours_are_corrected(
     operator: OperatorProcess, rest: Rest, deploy: Deploy
 ) -> None:
@@ -251,3 +239,43 @@ def test_awkward_names_work(operator: OperatorProcess, rest: Rest, deploy: Deplo
     namespace = fleet.namespace.name
     until(lambda: len(rest.list("pods", namespace)) == 3, "workers and gateway have pods", 30)
     assert not [c for c in fleet.resource()["status"]["conditions"] if c["reason"] in {"PodRefused", "ObjectRefused"}]
+
+
+def test_a_fleet_becomes_colocated_and_back_and_serves_all_the_while(operator: OperatorProcess, deploy: Deploy) -> None:
+    """B28, B30: also when the operator dies in between."""
+    operator.start()
+    chat = deploy(max_devices=8)
+    pair = chat.wait_names("chat-decode-0-", "chat-prefill-0-")
+    chat.become_ready()
+    deploy(colocated={"tp": 2, "chunkTokens": 256}, max_devices=8)
+    both = chat.wait_names("chat-colocated-0-", "chat-decode-0-", "chat-prefill-0-")
+    assert set(pair) < set(both), "the pair serves until the new instance does"
+    assert chat.wait_condition("PrefillReady", "False")["reason"] == "ScalingDown"
+    operator.kill()
+    operator.start()
+    new = next(name for name in both if name not in pair)
+    until(lambda: chat.make_ready() or chat.names() == [new], "the pair has gone", 30)
+    chat.become_ready()
+    status = chat.resource()["status"]
+    assert status["plan"] == {"shape": "1xTP2 colocated, chunks of 256", "devices": 2}
+    assert status["colocated"] == {"replicas": 1, "ready": 1, "updated": 1}
+    assert not {"prefill", "decode"} & status.keys()
+    assert not {"PrefillReady", "DecodeReady"} & {condition["type"] for condition in status["conditions"]}
+    assert "1xTP2 colocated" in chat.namespace.kubectl("get", "dsd")
+    deploy(max_devices=8)
+    until(lambda: chat.make_ready() or chat.names() == pair, "the pair is back and the other has gone", 30)
+    chat.become_ready()
+    assert "colocated" not in chat.resource()["status"]
+
+
+def test_a_shape_that_the_model_cannot_be_cut_into_is_refused_before_any_pod(
+    operator: OperatorProcess, deploy: Deploy
+) -> None:
+    """B35."""
+    operator.start()
+    chat = deploy(uri="pvc://models/smollm2-135m-instruct.gguf", colocated={"tp": 2}, max_devices=8)
+    refused = chat.wait_condition("PlacementReady", "False", "UnsupportedShape")
+    assert "the 9 heads of SmolLM2-135M cannot be shared out to 2 devices; tp can be 1, 3" in refused["message"]
+    assert chat.condition("ColocatedReady")["reason"] == "NotPlaced"
+    chat.wait_condition("Stalled", "True", "UnsupportedShape")
+    assert chat.children() == []

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from distserve_operator.manifests.children import desired_children
 from distserve_operator.manifests.worker_pod import build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
-from distserve_proto.contract import Role
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -31,11 +30,26 @@ quantities = st.builds("{}{}".format, numbers, st.sampled_from(["", *"numkKMGTPE
 domains = st.one_of(paths, st.sampled_from(["example.com", "kubernetes.io", "requests.example.com", "x.kubernetes.io"]))
 gpu_names = st.builds("{}/{}".format, domains, st.one_of(paths, st.sampled_from(["gpu", "g" * 64])))
 counts = st.integers(1, 3)
-shapes = st.fixed_dictionaries({}, optional={"tp": counts, "pp": counts, "replicas": counts})
+tokens = st.integers(15, 1_000_001)
+sizes = {"tp": counts, "pp": counts, "replicas": counts}
+placements = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "prefill": st.fixed_dictionaries({}, optional=sizes | {"maxBatchTokens": tokens}),
+            "decode": st.fixed_dictionaries({}, optional=sizes),
+        }
+    ),
+    st.fixed_dictionaries(
+        {"colocated": st.fixed_dictionaries({}, optional=sizes | {"maxBatchTokens": tokens, "chunkTokens": tokens})}
+    ),
+)
+names = st.one_of(paths, st.sampled_from(["cache", "a.b", "A", "a..b", "a" * 253, "a" * 254]))
+secrets = st.fixed_dictionaries({"name": names}, optional={"key": st.one_of(paths, st.just("token"))})
+hubs = st.fixed_dictionaries({}, optional={"tokenSecret": secrets, "cacheClaim": names})
 models = st.fixed_dictionaries(
     {"uri": uris},
     optional={
-        "dtype": st.sampled_from(["FP32", "BF16"]),
+        "dtype": st.sampled_from(["FP32", "FP16", "BF16", "INT8"]),
         "servedName": paths,
         "maxModelLength": st.integers(15, 10_000_001),
     },
@@ -57,17 +71,13 @@ PLAIN: dict[str, Any] = {
 # One part at a time is drawn from all that it may be: refusals would otherwise hide each other.
 specs = st.one_of(
     models.map(lambda model: PLAIN | {"model": model}),
+    hubs.map(lambda hub: PLAIN | {"model": {"uri": "hf://a/b", "hub": hub}}),
+    st.booleans().map(lambda isolated: PLAIN | {"security": {"isolatePrefixes": isolated}}),
     clusters.map(lambda cluster: PLAIN | {"cluster": cluster}),
-    st.builds(
-        lambda prefill, decode: (
-            PLAIN
-            | {
-                "cluster": PLAIN["cluster"] | {"maxDevices": 100},
-                "placement": {"type": "Manual", "prefill": prefill, "decode": decode},
-            }
-        ),
-        shapes,
-        shapes,
+    placements.map(
+        lambda placement: (
+            PLAIN | {"cluster": PLAIN["cluster"] | {"maxDevices": 100}, "placement": {"type": "Manual", **placement}}
+        )
     ),
     gateways.map(lambda gateway: PLAIN | {"gateway": gateway}),
 )
@@ -101,7 +111,7 @@ def test_what_the_schema_accepts_can_be_served(accounts: Namespace, rest: Rest, 
         return
     assert answer.status_code == 201, answer.text
     fleet = placed(answer.json())
-    for role in (Role.PREFILL, Role.DECODE):
+    for role in fleet.placement.shapes:
         pod = build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0)
         rest.create("pods", where, pod, **strict)
     for child in desired_children(fleet, SETTINGS):

@@ -42,6 +42,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"workload": None}, "placement.type is Auto but workload is missing"),
     ({"placement": {"type": "Auto", "prefill": {}}}, "placement.type is Auto but placement.prefill is set: remove it"),
     ({"placement": {"type": "Auto", "decode": {}}}, "placement.type is Auto but placement.decode is set: remove it"),
+    ({"placement": {"type": "Auto", "colocated": {}}}, "Auto but placement.colocated is set: remove it"),
     ({"slo": {"ttftMilliseconds": 300}}, "spec.slo.tpotMilliseconds: Required value"),
     (slo(ttftMilliseconds=0), "spec.slo.ttftMilliseconds: Invalid value: 0"),
     (slo(tpotMilliseconds=-5), "spec.slo.tpotMilliseconds: Invalid value: -5"),

@@ -12,7 +12,6 @@ from distserve_testing.rest import Rest
 from distserve_operator.manifests.children import desired_children
 from distserve_operator.manifests.worker_pod import build_worker_pod
 from distserve_operator.manifests.worker_template import worker_template
-from distserve_proto.contract import Role
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -69,6 +68,25 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"placement": {"type": "Manual", "prefill": {}}}, "placement.decode is missing"),
     ({"placement": {"type": "Manual", "decode": {}}}, "placement.prefill is missing"),
+    (
+        {"placement": {"type": "Manual"}},
+        "placement.prefill is missing: give tp, pp and replicas of both",
+    ),
+    ({"placement": SHAPE | {"colocated": {}}}, "placement.colocated is set and placement.prefill too: remove one"),
+    (
+        {"placement": {"colocated": {"tp": 2, "replicas": 2}}},
+        "takes 4 devices (tp * pp * replicas of colocated)",
+    ),
+    ({"placement": {"colocated": {"chunkTokens": 8}}}, "spec.placement.colocated.chunkTokens: Invalid value: 8"),
+    (
+        {"placement": {"colocated": {"chunkTokens": 64, "maxBatchTokens": 512}}},
+        "placement.colocated.chunkTokens is 64 and maxBatchTokens is 512: remove one",
+    ),
+    ({"model": {"uri": "pvc://m/x", "hub": {"cacheClaim": "c"}}}, 'model.hub is set but model.uri is "pvc://m/x"'),
+    ({"model": MODEL | {"hub": {"tokenSecret": {}}}}, "spec.model.hub.tokenSecret.name: Required value"),
+    ({"model": MODEL | {"hub": {"tokenSecret": {"name": "A"}}}}, "spec.model.hub.tokenSecret.name"),
+    ({"model": MODEL | {"hub": {"cacheClaim": "a/b"}}}, "spec.model.hub.cacheClaim"),
+    ({"security": {"isolatePrefixes": "yes"}}, "spec.security.isolatePrefixes"),
     ({"placement": SHAPE | {"prefill": {"replicas": 5}}}, "placement takes 6 devices (tp * pp * replicas of prefill"),
     ({"placement": SHAPE | {"prefill": {"replicas": 0}}}, "spec.placement.prefill.replicas: Invalid value: 0"),
     ({"placement": SHAPE | {"decode": {"tp": 0}}}, "spec.placement.decode.tp: Invalid value: 0"),
@@ -105,6 +123,9 @@ def test_defaults_are_filled_in_by_the_server(rest: Rest) -> None:
         "decode": {"tp": 1, "pp": 1, "replicas": 1},
     }
     assert spec["gateway"] == {"replicas": 1, "port": 8000}
+    colocated = manifest({"model": MODEL, "cluster": CPU, "placement": {"colocated": {}}})
+    spec = rest.create("distservedeployments", "default", colocated, dryRun="All")["spec"]
+    assert spec["placement"] == {"type": "Manual", "colocated": {"tp": 1, "pp": 1, "replicas": 1}}
 
 
 def test_every_sample_is_accepted(namespace: Namespace) -> None:
@@ -121,11 +142,14 @@ def test_all_our_pods_pass_restricted_pod_security(namespace: Namespace, rest: R
     for account in ("chat-worker", "chat-gateway"):
         rest.create("serviceaccounts", where, {"metadata": {"name": account}})
     strict = {"dryRun": "All", "fieldValidation": "Strict"}
-    for body in [resource(), resource(uri="hf://o/n@main"), gpu_resource(), gpu_resource(device_type="L40S")]:
+    several: dict[str, Any] = {"colocated": {"tp": 2, "pp": 2}, "max_devices": 4}
+    hub = {"uri": "hf://o/n@main", "hub": {"tokenSecret": {"name": "hf"}, "cacheClaim": "downloads"}}
+    bodies = [resource(), resource(uri="hf://o/n@main"), resource(model=hub), resource(**several)]
+    for body in [*bodies, gpu_resource(), gpu_resource(device_type="L40S", **several)]:
         body["metadata"]["namespace"] = where
         fleet = placed(body)
         children = {child.kind: child.manifest for child in desired_children(fleet, SETTINGS)}
-        for role in (Role.PREFILL, Role.DECODE):
+        for role in fleet.placement.shapes:
             rest.create("pods", where, build_worker_pod(fleet, worker_template(fleet, role, SETTINGS), 0, 0), **strict)
         template = children["Deployment"]["spec"]["template"]
         rest.create("pods", where, {"metadata": {"name": "gateway"}, "spec": template["spec"]}, **strict)

@@ -15,6 +15,7 @@ from distserve_testing.played_gateway import PlayedGateway
 from distserve_testing.rest import Rest
 
 from distserve_devcluster.cluster import Cluster
+from distserve_proto.contract import WORKER_ROLES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -83,6 +84,25 @@ def search(namespace: Namespace, rest: Rest, gateway: PlayedGateway) -> Deploy:
     return apply
 
 
+def made_of(plan: dict[str, Any]) -> list[str]:
+    """Beginnings of the names of its worker pods."""
+    return [f"chat-{role}-{i}-" for role in WORKER_ROLES if role in plan for i in range(plan[role]["replicas"])]
+
+
+def arguments_of(pod: dict[str, Any]) -> list[str]:
+    """What its worker is told."""
+    return list(pod["spec"]["containers"][0]["args"])
+
+
+def step_arguments(plan: dict[str, Any]) -> set[str]:
+    """How a worker is told of the size of its steps."""
+    flags = {"maxBatchTokens": "--max-batch-tokens", "chunkTokens": "--chunk-tokens"}
+    pools = [plan[role] for role in WORKER_ROLES if role in plan]
+    found = {f"{flag}={pool[name]}" for pool in pools for name, flag in flags.items() if name in pool}
+    assert found
+    return found
+
+
 def searches(operator: OperatorProcess) -> int:
     """How many were begun."""
     return operator.log.read_text().count("searches a shape")
@@ -106,9 +126,9 @@ def test_a_shape_is_found_and_made_and_not_searched_again(operator: OperatorProc
     plan = chat.plan()
     assert plan["outcome"] == "Feasible"
     assert f"{plan['shape']} takes {plan['devices']} of at most 4 CPU devices" in planned["message"]
-    assert "this version runs instances of one device" in planned["message"]
-    roles = [f"chat-{role}-{i}-" for role in ("prefill", "decode") for i in range(plan[role]["replicas"])]
-    names = chat.wait_names(*roles)
+    assert "this version runs an instance in one pod" in planned["message"]
+    names = chat.wait_names(*made_of(plan))
+    assert step_arguments(plan) <= {argument for pod in chat.workers() for argument in arguments_of(pod)}
     chat.become_ready()
     shown = chat.namespace.kubectl("get", "dsd", "chat").splitlines()
     assert shown[0].split() == ["NAME", "MODEL", "SHAPE", "DEVICES", "GOODPUT/DEVICE", "ATTAINMENT", "READY", "AGE"]
@@ -185,11 +205,12 @@ def test_the_old_shape_serves_until_there_is_a_new_one(operator: OperatorProcess
     operator.start()
     chat = search(workload=LOADS["light"], max_devices=8)
     chat.wait("PlacementReady", "True", "Planned")
-    names = chat.wait_names("chat-decode-0-", "chat-prefill-0-")
+    before = chat.plan()
+    names = chat.wait_names(*made_of(before))
     chat.become_ready()
     search(workload=LOADS["heavy"], max_devices=8)
     waiting = until(lambda: chat.condition("PlacementReady") or None, "the new spec is looked at")
-    assert waiting["reason"] == "Planned" or "1xTP1 -> 1xTP1 keeps serving" in waiting["message"]
+    assert waiting["reason"] == "Planned" or f"{before['shape']} keeps serving" in waiting["message"]
     chat.wait("PlacementReady", "True", "Planned")
     until(lambda: len(chat.workers()) == chat.plan()["devices"], "the new instances are made", 30)
     assert set(names) < set(chat.names())
@@ -213,7 +234,7 @@ def test_targets_that_nothing_holds_are_answered_with_figures_and_make_no_pod(
     assert chat.children() == []
     search()
     chat.wait("PlacementReady", "True", "Planned")
-    chat.wait_names("chat-decode-0-", "chat-prefill-0-")
+    chat.wait_names(*made_of(chat.plan()))
 
 
 def test_a_fleet_is_kept_up_while_the_new_spec_has_no_answer(operator: OperatorProcess, search: Deploy) -> None:
@@ -221,19 +242,20 @@ def test_a_fleet_is_kept_up_while_the_new_spec_has_no_answer(operator: OperatorP
     operator.start()
     chat = search()
     chat.wait("PlacementReady", "True", "Planned")
-    names = chat.wait_names("chat-decode-0-", "chat-prefill-0-")
+    before = chat.plan()
+    names = chat.wait_names(*made_of(before))
     chat.become_ready()
     search(workload=LOADS["hopeless"])
     refused = chat.wait("PlacementReady", "False", "RateUnreachable")
     assert "500 req/s were asked for" in refused["message"]
-    assert "1xTP1 -> 1xTP1 keeps serving" in refused["message"]
+    assert f"{before['shape']} keeps serving" in refused["message"]
     operator.kill()
     chat.delete("pods", names[0])
     until(lambda: names[0] not in chat.names(), "the pod is gone", 60)
     operator.start()
-    assert chat.wait_names("chat-decode-0-", "chat-prefill-0-") == names
+    assert chat.wait_names(*made_of(before)) == names
     chat.make_ready()
-    until(lambda: chat.condition("DecodeReady").get("status") == "True", "it is whole again", 30)
+    until(lambda: chat.condition("ColocatedReady").get("status") == "True", "it is whole again", 30)
     assert chat.condition("Ready")["reason"] == "RateUnreachable"
     assert searches(operator) == 2
 
@@ -260,7 +282,7 @@ def test_devices_that_do_not_exist_are_counted_before_any_pod_is_made(
     rest.apply("distservedeployments", namespace.name, body)
     chat = Searched(rest, namespace, "chat", gateway)
     refused = chat.wait("PlacementReady", "False", "NotEnoughDevices")
-    assert "a fleet takes at least 2 H200 devices, 0 are free on the nodes" in refused["message"]
+    assert "a fleet takes at least 1 H200 device, 0 are free on the nodes" in refused["message"]
     chat.wait("Reconciling", "True", "NotEnoughDevices")
     assert chat.children() == []
 
@@ -272,5 +294,5 @@ def test_a_search_that_dies_is_told_and_tried_again(operator: OperatorProcess, s
         process.kill()
     until(lambda: "SearchFailed" in chat.events(), "it is told", 60)
     chat.wait("PlacementReady", "True", "Planned")
-    chat.wait_names("chat-decode-0-", "chat-prefill-0-")
+    chat.wait_names(*made_of(chat.plan()))
     assert "ended by SIGKILL" in operator.log.read_text()

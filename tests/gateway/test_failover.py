@@ -18,6 +18,7 @@ GREEDY = {"model": "test-model", "prompt": "hello", "max_tokens": 600, "ignore_e
 # Among all tokens of a model with random weights the smallest rounding error, as between prefill and decode, changes
 # which token a random number falls on; among the best 8 it does not.
 SAMPLED = GREEDY | {"temperature": 1.0, "top_k": 8, "seed": 4}
+PENALIZED = GREEDY | {"temperature": 0, "frequency_penalty": 0.7, "repetition_penalty": 1.2}
 WAIT_SECONDS = 60
 
 
@@ -79,7 +80,9 @@ async def _run(gateway: GatewayProcess, *bodies: dict[str, Any]) -> list[Stream]
         return list(await asyncio.gather(*(Stream(body).run(client) for body in bodies)))
 
 
-@pytest.mark.parametrize("body", [GREEDY | {"temperature": 0}, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "body", [GREEDY | {"temperature": 0}, SAMPLED, PENALIZED], ids=["greedy", "sampled", "penalized"]
+)
 async def test_a_request_moves_from_a_dead_decode_worker_without_losing_or_repeating_a_token(
     fleet: Fleet, start_gateway: StartGateway, body: dict[str, Any]
 ) -> None:

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from distserve_worker.engine.interface import Sampling
 from distserve_worker.engine.sampling.choice import Choice
@@ -130,6 +132,38 @@ def test_a_row_is_drawn_alike_alone_and_in_any_batch(order: list[int]) -> None:
 def test_a_token_of_no_weight_is_never_drawn(weights: list[float], at: float) -> None:
     row = torch.tensor([weights], dtype=torch.float32)
     assert row[0, int(draw(row, [at])[0])] > 0
+
+
+class _Operations(TorchDispatchMode):
+    """Names of what torch was asked to compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "unwanted"),
+    [
+        (Sampling(), {"sort", "topk", "_softmax", "clone"}),
+        (Sampling(1.0, min_p=0.1), {"sort", "topk", "argmax"}),
+        (Sampling(1.0, top_k=40), {"sort", "argmax"}),
+    ],
+)
+def test_no_more_is_computed_than_the_parameters_ask_for(sampling: Sampling, unwanted: set[str]) -> None:
+    """Sorting a vocabulary takes longer than a step of a small model."""
+    with _Operations() as operations:
+        sample(torch.randn(3, 5000), [Choice(sampling)] * 3)
+    assert operations.names
+    assert not operations.names & unwanted
+
+
+def test_a_step_without_samples_has_no_tokens() -> None:
+    assert sample(torch.empty(0, 100), []) == []
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

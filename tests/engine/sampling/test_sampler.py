@@ -134,11 +134,11 @@ def test_a_token_of_no_weight_is_never_drawn(weights: list[float], at: float) ->
     assert row[0, int(draw(row, [at])[0])] > 0
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Names of what torch was asked to compute."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

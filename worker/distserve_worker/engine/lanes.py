@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from distserve_worker.engine.execution.batch import Running, Written
 from distserve_worker.engine.interface import BlockRef
@@ -18,7 +19,10 @@ class _Seat:
 
 
 class Lane:
-    """Shortest first: an order that holds while the members stay, since all of them grow by one token."""
+    """Shortest first: an order that mostly holds while the members stay, since all of them grow by one token.
+
+    Not when one of them has been away meanwhile: put back, and computed again.
+    """
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -32,7 +36,9 @@ class Lane:
         if running != self._running:
             self._running = running
             self._reseat(running)
-            self.members = tuple(sorted(running, key=lambda request: len(request.tokens)))
+            self.members = tuple(sorted(running, key=_length))
+        elif any(_length(one) > _length(other) for one, other in pairwise(self.members)):
+            self.members = tuple(sorted(running, key=_length))
         return Running(
             lane=self._number,
             seats=tuple(self._seats[request].number for request in self.members),
@@ -59,3 +65,7 @@ class Lane:
             first = known if held[:known] == seat.written else 0
             yield Written(seat.number, first, tuple(block.index for block in held[first:]))
             seat.written = held
+
+
+def _length(request: Request) -> int:
+    return len(request.tokens)

@@ -15,7 +15,7 @@ from distserve_operator.cluster.errors import ApiRefusedError, ApiUnreachableErr
 from distserve_operator.cluster.eventing import EventRecorder
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE
 from distserve_operator.cluster.requesting import Api
-from distserve_operator.cluster.surveying import survey
+from distserve_operator.cluster.surveying import largest_node, survey
 from distserve_operator.cluster.writing import NOT_FOUND, ClusterWriter
 from distserve_operator.handlers import operator_registry, operator_settings
 from distserve_operator.probing import serve_probes
@@ -47,7 +47,7 @@ async def _run(arguments: Arguments, api: Api, gateways: GatewayClient) -> None:
     recorder = EventRecorder(api)
     writer = ClusterWriter(api, cache)
     searcher = Searcher(partial(survey, api), queue.add)
-    placer = Placer(searcher, writer, recorder)
+    placer = Placer(searcher, partial(largest_node, api), writer, recorder)
     reconciler = Reconciler(cache, writer, recorder, gateways, placer, arguments.workloads)
     started = asyncio.Event()
     checks = {

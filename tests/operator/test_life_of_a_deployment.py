@@ -279,3 +279,18 @@ def test_a_shape_that_the_model_cannot_be_cut_into_is_refused_before_any_pod(
     assert chat.condition("ColocatedReady")["reason"] == "NotPlaced"
     chat.wait_condition("Stalled", "True", "UnsupportedShape")
     assert chat.children() == []
+
+
+def test_an_instance_larger_than_any_node_is_refused_and_what_serves_goes_on(
+    operator: OperatorProcess, deploy: Deploy
+) -> None:
+    """B35."""
+    operator.start()
+    chat = deploy(max_devices=8)
+    pair = chat.wait_names("chat-decode-0-", "chat-prefill-0-")
+    chat.become_ready()
+    deploy(colocated={"tp": 32, "pp": 32}, max_devices=2000)
+    refused = chat.wait_condition("PlacementReady", "False", "NotEnoughDevices")
+    assert "placement.colocated takes 1024 devices (tp 32 x pp 32), but no CPU node has more than" in refused["message"]
+    assert "1xTP1 -> 1xTP1 keeps serving" in refused["message"]
+    assert chat.names() == pair

@@ -1,6 +1,6 @@
-"""Asks the API server which devices are free: the nodes of the device type, less what pods of others hold there.
+"""Asks the API server which devices there are, and which are free: less what pods of others hold there.
 
-Asked once for each search rather than watched: the nodes and pods of a whole cluster are many and change all the time.
+Asked once for each shape rather than watched: the nodes and pods of a whole cluster are many and change all the time.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +14,7 @@ from distserve_operator.cluster.kinds import NODES_PATH, POD
 from distserve_operator.cluster.requesting import Api
 from distserve_operator.manifests.devices import PRODUCT_LABEL, requests_per_device
 from distserve_operator.observed.metadata import is_controlled_by
-from distserve_operator.observed.nodes import Survey, requests_of, survey_of
+from distserve_operator.observed.nodes import Survey, devices_of, requests_of, survey_of
 
 _PAGE: Final = "100"  # small, so that no page keeps the event loop for long
 _RUNNING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -42,6 +42,22 @@ async def survey(api: Api, wanted: Wanted) -> Survey:
             raise
         return _assumed(cluster)
     return survey_of(nodes, taken, asked, cluster.resource_name, cluster.max_devices)
+
+
+async def largest_node(api: Api, wanted: Wanted) -> int | None:
+    """Devices of the node that has most, whoever holds them; None: no node has any, or nodes may not be read.
+
+    Raises `ApiRefusedError` and `ApiUnreachableError`.
+    """
+    cluster = wanted.cluster
+    asked = {name: Decimal(amount) for name, amount in requests_per_device(cluster).items()}
+    try:
+        sizes = [devices_of(node, {}, asked) async for node in _items(api, NODES_PATH, _node_query(cluster))]
+    except ApiRefusedError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return None
+    return max(sizes, default=0) or None
 
 
 def _assumed(cluster: Cluster) -> Survey:

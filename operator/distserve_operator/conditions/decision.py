@@ -27,10 +27,12 @@ class Decision:
 
 
 def decide(wanted: Wanted, search: Search | None, serving: Serving | None, fleet_digest: str) -> Decision:
-    """`search` is None for a shape that is written in the spec; `fleet_digest` of the present spec."""
+    """`search` is None for a shape that is written in the spec and has nodes; `fleet_digest` of the present spec."""
     if isinstance(wanted.placement, Placement):
         deployment = wanted.placed(wanted.placement)
-        return _placed(wanted, placement_verdict(deployment), deployment)
+        shape = placement_verdict(deployment)
+        if search is None or not shape.holds:
+            return _placed(wanted, shape, deployment)
     assert search is not None
     verdict = search_verdict(wanted, search)
     plan = search.plan if isinstance(search, Answered) and search.plan.feasible else None

@@ -7,7 +7,7 @@ from distserve_operator.api.deployment import Cluster, DistServeDeployment, Mode
 from distserve_operator.conditions.condition import State, Verdict
 from distserve_operator.conditions.parallelism import cut_problem, known_model
 from distserve_operator.observed.recorded import RecordedPlan
-from distserve_operator.observed.search import Answered, Search, SearchFailed, Unanswerable
+from distserve_operator.observed.search import Answered, NoNode, Search, SearchFailed, Unanswerable
 
 
 def placement_verdict(deployment: DistServeDeployment) -> Verdict:
@@ -16,10 +16,12 @@ def placement_verdict(deployment: DistServeDeployment) -> Verdict:
 
 
 def search_verdict(wanted: Wanted, search: Search) -> Verdict:
-    """Of a shape that is searched: True when there is an answer that holds the targets."""
+    """Of a shape that is not settled: True when there is an answer of the search that holds the targets."""
     match search:
         case Unanswerable(reason, message):
             return Verdict(State.FALSE, reason, message, permanent=True)
+        case NoNode(message):
+            return Verdict(State.FALSE, "NotEnoughDevices", message)
         case SearchFailed(message, again_seconds):
             return Verdict(State.FALSE, "SearchFailed", f"{message}; it is tried again in {again_seconds:.0f} s")
         case Answered(plan):

@@ -1,4 +1,4 @@
-"""How far the search for the shape of a deployment has come."""
+"""How far the search for the shape of a deployment has come, or what stands against the shape that is written."""
 
 from dataclasses import dataclass
 
@@ -27,10 +27,17 @@ class Unanswerable:
 
 
 @dataclass(frozen=True, slots=True)
+class NoNode:
+    """The shape that is written needs larger nodes than there are."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The answer for the present spec; not necessarily a feasible one."""
 
     plan: RecordedPlan
 
 
-Search = Searching | SearchFailed | Unanswerable | Answered
+Search = Searching | SearchFailed | Unanswerable | NoNode | Answered

@@ -1,11 +1,12 @@
-"""Why nothing is searched for a spec: an ordered list of small checks that need neither numbers nor time."""
+"""What stands against a spec before anything is searched or made: small checks that need neither numbers nor time."""
 
 from collections.abc import Callable
 from typing import Final
 
 from distserve_operator.api.capability import WORKERS, WORKERS_TEXT
-from distserve_operator.api.deployment import Affinity, Mode, Wanted
-from distserve_operator.observed.search import Unanswerable
+from distserve_operator.api.deployment import Affinity, Cluster, Mode, Wanted
+from distserve_operator.api.shape import Placement
+from distserve_operator.observed.search import NoNode, Unanswerable
 from distserve_operator.placement.catalogue.errors import UnknownModelError
 from distserve_operator.placement.catalogue.uris import model_of_uri
 
@@ -13,6 +14,17 @@ from distserve_operator.placement.catalogue.uris import model_of_uri
 def refusal(wanted: Wanted) -> Unanswerable | None:
     """The first obstacle; None: the search may begin."""
     return next((found for check in _CHECKS if (found := check(wanted)) is not None), None)
+
+
+def too_large(cluster: Cluster, placement: Placement, largest: int) -> NoNode | None:
+    """Instances that no node is large enough for: `largest` is the most devices that any has."""
+    found = [
+        f"an instance of placement.{role} takes {shape.devices_per_instance} devices (tp {shape.tp} x pp {shape.pp})"
+        for role, shape in placement.shapes.items()
+        if shape.devices_per_instance > largest
+    ]
+    text = f"{', '.join(found)}, but no {cluster.device_type} node has more than {largest}, and {WORKERS_TEXT}"
+    return NoNode(text) if found and not WORKERS.across_nodes else None
 
 
 def _unknown_model(wanted: Wanted) -> Unanswerable | None:

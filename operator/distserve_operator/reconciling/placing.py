@@ -1,10 +1,11 @@
 """The shape of a deployment in a pass: has it searched if need be, and records what was found before it is made."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from distserve_operator.api.deployment import Wanted
+from distserve_operator.api.shape import Placement
 from distserve_operator.api.targets import Targets
 from distserve_operator.cluster.caching import Key
 from distserve_operator.cluster.eventing import EventRecorder
@@ -12,10 +13,10 @@ from distserve_operator.cluster.writing import ClusterWriter
 from distserve_operator.conditions.decision import Decision, decide
 from distserve_operator.conditions.memory import Memory, memory_after, memory_with_plan
 from distserve_operator.manifests.metadata import VERSION
-from distserve_operator.observed.recorded import RecordedPlan, recorded_plan, recorded_serving
-from distserve_operator.observed.search import Answered, Search, SearchFailed, Searching
+from distserve_operator.observed.recorded import RecordedPlan, Serving, recorded_plan, recorded_serving
+from distserve_operator.observed.search import Answered, NoNode, Search, SearchFailed, Searching
 from distserve_operator.plan.inputs import fleet_digest, inputs_digest
-from distserve_operator.plan.refusals import refusal
+from distserve_operator.plan.refusals import refusal, too_large
 from distserve_operator.reconciling.happenings import of_plan
 from distserve_operator.reconciling.searching import Asked, Searcher
 
@@ -45,8 +46,16 @@ class Placed:
 class Placer:
     """Decides for one deployment after the other; only its searches outlast a pass, and they can be done again."""
 
-    def __init__(self, searcher: Searcher, writer: ClusterWriter, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        largest_node: Callable[[Wanted], Awaitable[int | None]],
+        writer: ClusterWriter,
+        recorder: EventRecorder,
+    ) -> None:
+        """`largest_node`: devices of the largest node there is for a deployment, None when that is not known."""
         self._searcher = searcher
+        self._largest_node = largest_node
         self._writer = writer
         self._recorder = recorder
 
@@ -58,12 +67,20 @@ class Placer:
         """What to do about the shape now. Raises `ApiRefusedError` and `ApiUnreachableError` if it is not recorded."""
         if not isinstance(wanted.placement, Targets):
             self._searcher.forget(key)
-            return _placed(resource, wanted, None)
+            return _placed(resource, wanted, await self._without_node(resource, wanted, wanted.placement))
         obstacle = refusal(wanted)
         if obstacle is not None:
             self._searcher.forget(key)
             return _placed(resource, wanted, obstacle)
         return await self._searched(key, resource, wanted, wanted.placement)
+
+    async def _without_node(self, resource: Body, wanted: Wanted, placement: Placement) -> NoNode | None:
+        """B35: with numbers, before any pod is made; nodes may yet come, but hardly larger ones than there are."""
+        if recorded_serving(resource.get("status")) == Serving(placement, fleet_digest(wanted)):
+            return None
+        most = max(shape.devices_per_instance for shape in placement.shapes.values())
+        largest = await self._largest_node(wanted) if most > 1 else None
+        return None if largest is None else too_large(wanted.cluster, placement, largest)
 
     async def _searched(self, key: Key, resource: Body, wanted: Wanted, targets: Targets) -> Placed:
         digest = inputs_digest(wanted, targets)

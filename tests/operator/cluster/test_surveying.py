@@ -1,9 +1,9 @@
 """Free devices as a real API server tells of them."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -15,12 +15,13 @@ from kubernetes.aio import client, config
 from distserve_operator.api.deployment import Wanted
 from distserve_operator.api.parsing import parse
 from distserve_operator.cluster.requesting import Api
-from distserve_operator.cluster.surveying import survey
+from distserve_operator.cluster.surveying import largest_node, survey
 from distserve_operator.observed.nodes import Survey
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 GPU = "nvidia.com/gpu"
+T = TypeVar("T")
 NODE = "gpu-node"
 OWNER = {"apiVersion": "distserve.io/v1alpha1", "kind": "DistServeDeployment", "name": "chat", "controller": True}
 
@@ -33,13 +34,18 @@ def wanted(device_type: str = "L40S", max_devices: int = 20) -> Wanted:
 
 
 def look(kubeconfig: Path, what: Wanted) -> Survey:
-    async def ask() -> Survey:
-        configuration = client.Configuration()
-        await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
-        async with client.ApiClient(configuration) as connection:
-            return await survey(Api(connection), what)
+    return asyncio.run(asked(kubeconfig, what, survey))
 
-    return asyncio.run(ask())
+
+def largest(kubeconfig: Path, what: Wanted) -> int | None:
+    return asyncio.run(asked(kubeconfig, what, largest_node))
+
+
+async def asked(kubeconfig: Path, what: Wanted, question: Callable[[Api, Wanted], Awaitable[T]]) -> T:
+    configuration = client.Configuration()
+    await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+    async with client.ApiClient(configuration) as connection:
+        return await question(Api(connection), what)
 
 
 @pytest.fixture
@@ -80,6 +86,15 @@ def test_devices_that_others_hold_are_not_free_and_our_own_are(gpu_node: str, na
     assert look(access, wanted()) == Survey(())
 
 
+def test_the_size_of_a_node_counts_whoever_holds_its_devices(gpu_node: str, namespace: Namespace, rest: Rest) -> None:
+    """B35."""
+    access = namespace.cluster.kubeconfig
+    make_pod(rest, namespace, "theirs", 3)
+    rest.merge("nodes", None, gpu_node, {"spec": {"unschedulable": True}})
+    assert largest(access, wanted()) == 4
+    assert largest(access, wanted("H200")) is None, "there may be one some day"
+
+
 def test_without_the_right_to_read_nodes_what_may_be_used_is_assumed(namespace: Namespace, tmp_path: Path) -> None:
     access = yaml.safe_load(namespace.cluster.kubeconfig.read_text())
     until(lambda: namespace.try_kubectl("get", "serviceaccount", "default").returncode == 0, "there is an account")
@@ -87,3 +102,4 @@ def test_without_the_right_to_read_nodes_what_may_be_used_is_assumed(namespace: 
     limited = tmp_path / "limited.kubeconfig"
     limited.write_text(yaml.safe_dump(access))
     assert look(limited, wanted()) == Survey((8, 8, 4), assumed=True)
+    assert largest(limited, wanted()) is None

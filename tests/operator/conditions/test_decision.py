@@ -13,7 +13,7 @@ from distserve_operator.conditions.decision import NOT_PLACED, PLAN_ONLY, Decisi
 from distserve_operator.conditions.memory import memory_after, memory_with_plan
 from distserve_operator.conditions.overall import verdicts_without_children
 from distserve_operator.observed.recorded import RecordedPlan, Serving, recorded_plan, recorded_serving
-from distserve_operator.observed.search import Answered, Search, SearchFailed, Searching, Unanswerable
+from distserve_operator.observed.search import Answered, NoNode, Search, SearchFailed, Searching, Unanswerable
 
 ONE = {"tp": 1, "pp": 1, "replicas": 1}
 FOUND: dict[str, Any] = {
@@ -79,6 +79,20 @@ def test_a_written_shape_in_mode_plan_is_only_shown() -> None:
     decision = decide(manual, None, None, "fleet")
     assert (decision.verdict.reason, decision.untouched) == ("Manual", PLAN_ONLY)
     assert memory_after({}, manual, None, decision, "fleet") == {"plan": {"shape": "1xTP1 -> 1xTP1", "devices": 2}}
+
+
+def test_a_written_shape_without_nodes_is_not_made_and_what_serves_is_kept_up() -> None:
+    """B35: it is looked at again, as nodes may come."""
+    manual = parse(resource(colocated={"tp": 8}, max_devices=8))
+    obstacle = NoNode("an instance of placement.colocated takes 8 devices")
+    fresh = decide(manual, obstacle, None, "fleet")
+    assert (fresh.verdict.reason, fresh.verdict.permanent, fresh.deployment) == ("NotEnoughDevices", False, None)
+    kept = decide(manual, obstacle, OLD, "fleet")
+    assert (shape_of(kept), kept.untouched) == ("1xTP1 -> 1xTP1", None)
+    assert "takes 8 devices; 1xTP1 -> 1xTP1 keeps serving" in kept.verdict.message
+    assert "plan" not in memory_after({"plan": {"shape": "x", "devices": 2}}, manual, obstacle, kept, "fleet")
+    elsewhere = decide(manual, obstacle, OLD, "another model")
+    assert elsewhere.untouched is NOT_PLACED
 
 
 @pytest.mark.parametrize("search", [*PENDING, Answered(plan(outcome="RateUnreachable"))])

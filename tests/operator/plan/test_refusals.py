@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from distserve_testing.deployments import auto_resource
+from distserve_testing.deployments import auto_resource, deployment
 
 from distserve_operator.api.parsing import parse
-from distserve_operator.plan.refusals import refusal
+from distserve_operator.observed.search import NoNode
+from distserve_operator.plan.refusals import refusal, too_large
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,17 @@ def test_the_field_is_named_and_what_would_do(options: dict[str, Any], reason: s
 )
 def test_all_else_is_searched(options: dict[str, Any]) -> None:
     assert refusal(parse(auto_resource(**options))) is None
+
+
+def test_an_instance_that_no_node_is_large_enough_for_is_refused_with_its_numbers() -> None:
+    """B35."""
+    fleet = deployment(prefill={"tp": 4, "pp": 2}, decode={"tp": 4}, max_devices=99)
+    assert too_large(fleet.cluster, fleet.placement, 8) is None
+    found = too_large(fleet.cluster, fleet.placement, 4)
+    assert found is not None
+    assert found.message.startswith(
+        "an instance of placement.prefill takes 8 devices (tp 4 x pp 2), but no CPU node has more than 4, and this"
+    )
+    both = too_large(fleet.cluster, fleet.placement, 3)
+    assert isinstance(both, NoNode)
+    assert "placement.decode takes 4 devices (tp 4 x pp 1)" in both.message

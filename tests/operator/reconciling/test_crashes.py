@@ -21,7 +21,7 @@ from distserve_operator.cluster.errors import ApiRefusedError
 from distserve_operator.cluster.eventing import EventRecorder
 from distserve_operator.cluster.kinds import DEPLOYMENT_RESOURCE, POD, WATCHED, Kind
 from distserve_operator.cluster.requesting import Api
-from distserve_operator.cluster.surveying import survey
+from distserve_operator.cluster.surveying import largest_node, survey
 from distserve_operator.cluster.writing import ClusterWriter
 from distserve_operator.reconciling.passing import Reconciler
 from distserve_operator.reconciling.placing import Placer
@@ -102,7 +102,7 @@ class Operators:
             gateways, writer, recorder = GatewayClient(session), ClusterWriter(talking, cache), EventRecorder(talking)
             woken: asyncio.Queue[Key] = asyncio.Queue()
             searcher = Searcher(partial(survey, talking), woken.put_nowait, find_at_once)
-            placer = Placer(searcher, writer, recorder)
+            placer = Placer(searcher, partial(largest_node, talking), writer, recorder)
             reconciler = Reconciler(cache, writer, recorder, gateways, placer, SETTINGS)
             with suppress(Died):
                 await self._run_passes(name, reconciler, cache, api, woken)

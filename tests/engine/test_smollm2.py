@@ -12,8 +12,8 @@ from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.interface import Work
 from distserve_worker.text.loading import load_text
 
-LENGTHS = [1, 2, 3, 4, 7, 11, 15, 16, 17, 23, 31, 32, 33, 47, 64, 65, 96, 130, 200, 300, 450, 600]
-TOKENS = {1: 64, 33: 64, 300: 64}  # 32 for the others
+LENGTHS = [*range(1, 9), 11, 13, 15, 16, 17, 19, 23, 29, 31, 32, 33, 41, 47, 63, 64, 65, 80, 96, 130, 200, 300, 450]
+TOKENS = 64
 TEXT = Path(__file__).parents[2] / "LICENSE"
 KV_BYTES = 256_000_000
 
@@ -30,14 +30,14 @@ def prompts(smollm2_path: Path) -> list[tuple[int, ...]]:
 def outputs(smollm2_path: Path, prompts: list[tuple[int, ...]]) -> list[list[int]]:
     """What a prefill and a decode engine make of all prompts at once, greedily."""
     prefill, decode = (build_engine(EngineConfig(role, smollm2_path, KV_BYTES)) for role in ("prefill", "decode"))
-    works = [Work(str(number), prompt, max_tokens=TOKENS.get(len(prompt), 32)) for number, prompt in enumerate(prompts)]
+    works = [Work(str(number), prompt, max_tokens=TOKENS) for number, prompt in enumerate(prompts)]
     made = generate(prefill, decode, works)
     return [made[str(number)] for number in range(len(prompts))]
 
 
 def test_every_prompt_is_answered_in_full(prompts: list[tuple[int, ...]], outputs: list[list[int]]) -> None:
     assert [len(prompt) for prompt in prompts] == LENGTHS
-    assert [len(output) for output in outputs] == [TOKENS.get(length, 32) for length in LENGTHS]
+    assert [len(output) for output in outputs] == [TOKENS] * 30
 
 
 @pytest.mark.parametrize("number", range(len(LENGTHS)), ids=[f"{length}-tokens" for length in LENGTHS])

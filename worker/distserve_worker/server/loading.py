@@ -18,6 +18,7 @@ from distserve_worker.engine.interface import Engine
 from distserve_worker.engine.parallel import Grid
 from distserve_worker.exiting import WorkerFailure, model_faults
 from distserve_worker.server.arguments import WorkerConfig
+from distserve_worker.server.memory_limit import memory_limit, require_fit
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.launching import RankProcesses
 from distserve_worker.weights.locating import locate
@@ -65,6 +66,7 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
     ranks = RankProcesses(blueprint, range(1, blueprint.grid.ranks), each) if blueprint.grid.ranks > 1 else None
     pin_torch(each)
     try:
+        require_fit(blueprint, memory_limit())
         with model_faults(config.model):
             engine = _engine(blueprint, ranks, watcher)
     except BaseException:

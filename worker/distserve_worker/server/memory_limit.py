@@ -1,0 +1,40 @@
+"""How much memory this pod may use, and whether an instance can fit into it."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from distserve_proto.contract import ExitReason
+from distserve_worker.engine.blueprint import Blueprint
+from distserve_worker.exiting import WorkerFailure
+
+# of this process's own group: of cgroup version 2, and of version 1
+_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def memory_limit(files: tuple[Path, ...] = _LIMITS) -> int:
+    """Bytes: the container's limit, or the machine's memory where that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in files:
+        try:
+            limits.append(int(file.read_text()))
+        except (OSError, ValueError):  # another version, or no limit ("max")
+            continue
+    return min(limits)
+
+
+def require_fit(blueprint: Blueprint, limit: int) -> None:
+    """Raise `WorkerFailure` (ModelDoesNotFit) with the numbers when weights and KV of all ranks need more than `limit`.
+
+    Nothing has been read then: a pod that is killed in the middle of loading says nothing.
+    """
+    from distserve_worker.engine.loading.inventory import weight_bytes
+
+    config, ranks = blueprint.config, range(blueprint.grid.ranks)
+    weights = sum(weight_bytes(blueprint.model, blueprint.shard(rank), config.dtype) for rank in ranks)
+    if weights + config.kv_cache_bytes > limit:
+        raise WorkerFailure(
+            ExitReason.MODEL_DOES_NOT_FIT,
+            f"{len(ranks)} ranks need {weights} bytes for weights in {config.dtype} and {config.kv_cache_bytes} for the "
+            f"KV cache (--kv-cache-memory), the pod has {limit}: give it more memory, a smaller cache or another --dtype",
+        )

@@ -116,6 +116,13 @@ def test_a_model_that_is_cut_computes_the_same(tmp_path: Path, family: str, swit
     torch.testing.assert_close(cut, whole, atol=2e-4, rtol=2e-4)
 
 
+def test_three_ranks_for_each_key_value_head(tmp_path: Path) -> None:
+    """B14."""
+    write_family(tmp_path, "qwen3", intermediate_size=96)
+    whole, cut = Instance(tmp_path).logits(TOKENS, CUTS), Instance(tmp_path, grid=Grid(6, 1)).logits(TOKENS, CUTS)
+    torch.testing.assert_close(cut, whole, atol=2e-4, rtol=2e-4)
+
+
 def test_more_ranks_than_shares_of_the_vocabulary(tmp_path: Path) -> None:
     """Seven tokens in shares of two: the last of six ranks have none."""
     few: dict[str, Any] = {"vocab_size": 7, "bos_token_id": None, "eos_token_id": None}

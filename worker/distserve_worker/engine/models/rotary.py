@@ -10,7 +10,7 @@ from distserve_worker.weights.rope_scaling import Rope
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Cosine and sine of the angles of n tokens, each [n, 1, head_dim]."""
+    """Cosine and sine of the angles of n tokens, each [n, 1, head_dim]; the sines of the first half are negated."""
 
     cos: torch.Tensor
     sin: torch.Tensor
@@ -18,7 +18,7 @@ class Turn:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Turn heads [n, heads, head_dim] of the n tokens."""
         left, right = x.chunk(2, dim=-1)
-        return x * self.cos + torch.cat((-right, left), dim=-1) * self.sin
+        return torch.addcmul(x * self.cos, torch.cat((right, left), dim=-1), self.sin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +40,6 @@ class Rotary:
     def at(self, positions: torch.Tensor, dtype: torch.dtype) -> Turn:
         """How tokens at `positions` [n] are turned; angles are computed in FP32."""
         angles = torch.outer(positions.float(), self.frequencies).unsqueeze(1)
-        return Turn((angles.cos() * self.magnitude).to(dtype), (angles.sin() * self.magnitude).to(dtype))
+        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
+        sin[..., : sin.shape[-1] // 2].neg_()
+        return Turn(cos.to(dtype), sin.to(dtype))

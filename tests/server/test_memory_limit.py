@@ -20,7 +20,7 @@ def test_the_limit_is_the_least_that_is_told(tmp_path: Path) -> None:
     assert memory_limit((absent, tight)) == 123456789
 
 
-@pytest.mark.parametrize("grid", [Grid(), Grid(tp=2), Grid(tp=3, pp=2)], ids=str)
+@pytest.mark.parametrize("grid", [Grid(), Grid(tp=2), Grid(tp=4, pp=2)], ids=str)
 def test_weights_and_cache_of_all_ranks_must_fit(wide_llama: Path, grid: Grid) -> None:
     blueprint = blueprint_of(EngineConfig("colocated", wide_llama, 64 << 20, grid=grid))
     require_fit(blueprint, 1 << 30)

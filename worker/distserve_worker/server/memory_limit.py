@@ -35,6 +35,6 @@ def require_fit(blueprint: Blueprint, limit: int) -> None:
     if weights + config.kv_cache_bytes > limit:
         raise WorkerFailure(
             ExitReason.MODEL_DOES_NOT_FIT,
-            f"{len(ranks)} ranks need {weights} bytes for weights in {config.dtype} and {config.kv_cache_bytes} for the "
-            f"KV cache (--kv-cache-memory), the pod has {limit}: give it more memory, a smaller cache or another --dtype",
+            f"{len(ranks)} ranks need {weights} bytes for weights in {config.dtype} and {config.kv_cache_bytes} for "
+            f"the KV cache (--kv-cache-memory), the pod has {limit}: give it more, a smaller cache or another --dtype",
         )

@@ -1,0 +1,82 @@
+"""Fleets of other shapes than the sample's: several ranks in a pod, both phases in one instance."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import yaml
+from distserve_testing.clusters import Manifest, Namespace
+from distserve_testing.deployed import Deployed, Reach
+from distserve_testing.reference import require_greedy
+
+from distserve_devcluster.cluster import Cluster
+
+if TYPE_CHECKING:
+    import transformers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+SAMPLES = Path(__file__).parents[2] / "docs/samples"
+MODEL = "smollm2-135m-instruct"
+PROMPTS = [
+    [1 + (7919 * (position + 1) * (length + 3)) % 49_000 for position in range(length)] for length in (1, 17, 300)
+]
+
+
+@contextmanager
+def applied(cluster: Cluster, reach: Reach, manifest: Manifest) -> Iterator[Deployed]:
+    """The deployment once it is Ready; it is deleted in the end."""
+    default = Namespace(cluster, "default")
+    default.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+    try:
+        deployed = reach(manifest["metadata"]["name"])
+        deployed.wait_condition("Ready", "True", 400)
+        deployed.wait_serving()
+        yield deployed
+    finally:
+        default.kubectl("delete", "dsd", manifest["metadata"]["name"], "--timeout=120s")
+
+
+def answers(deployed: Deployed, prompt: list[int]) -> dict[str, Any]:
+    """A greedy completion."""
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 16, "temperature": 0, "return_token_ids": True}
+    response = httpx.post(f"{deployed.base_url}/v1/completions", json=body, timeout=60)
+    assert response.status_code == httpx.codes.OK, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def manifest_of(sample: str, **shape: Any) -> Manifest:
+    """A sample, of a colocated one with another shape."""
+    manifest: Manifest = yaml.safe_load((SAMPLES / f"{sample}.yaml").read_text())
+    if shape:
+        manifest["spec"]["placement"]["colocated"] = shape
+        manifest["spec"]["cluster"] |= {"maxDevices": shape["tp"], "memoryPerDevice": "1Gi"}
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("manifest", "shown"),
+    [
+        (manifest_of("smollm2-colocated"), "1xTP1 colocated, chunks of 256"),
+        (manifest_of("smollm2-colocated", tp=3), "1xTP3 colocated"),
+    ],
+    ids=["colocated", "colocated-tp3"],
+)
+def test_a_colocated_instance_answers_as_transformers_does(
+    cluster: Cluster,
+    reach: Reach,
+    manifest: Manifest,
+    shown: str,
+    smollm2_reference: "transformers.LlamaForCausalLM",
+) -> None:
+    """B12, B14, B34: its pods have a memory volume at /dev/shm when they hold several ranks."""
+    with applied(cluster, reach, manifest) as deployed:
+        assert shown in deployed.namespace.kubectl("get", "dsd", deployed.name)
+        assert deployed.condition("ColocatedReady")["status"] == "True"
+        for prompt in PROMPTS:
+            answer = answers(deployed, prompt)
+            require_greedy(smollm2_reference, prompt, answer["choices"][0]["token_ids"])
+            assert answer["usage"]["completion_tokens"] == 16

@@ -65,7 +65,7 @@ def test_an_answer_reports_its_five_stages_and_its_transfer(gateway: GatewayProc
     assert set(report["stages"]) == {"prefill_queue", "prefill", "transfer", "decode_queue", "decode"}
     assert all(seconds > 0 for seconds in report["stages"].values())
     assert report["kv_bytes"] > 0
-    assert report["transport"] == "tcp"
+    assert report["transport"] == "shm"
     assert (report["prefill_worker"], report["decode_worker"]) == (pair[0].grpc, pair[1].grpc)
 
 

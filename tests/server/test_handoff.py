@@ -53,7 +53,7 @@ async def test_a_leg_tells_its_stages_and_how_its_kv_travelled(
     prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway
 ) -> None:
     prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(decode.grpc)
-    before = decode.metrics().get('kv_pull_bytes_total{transport="tcp"}', 0)
+    before = decode.metrics().get('kv_pull_bytes_total{transport="shm"}', 0)
     first = await prefilled(prefills, list(range(3, 43)), max_tokens=4)
     assert first.parked is not None
     assert first.parked.stages.prefill > 0
@@ -64,10 +64,10 @@ async def test_a_leg_tells_its_stages_and_how_its_kv_travelled(
     assert rest.finished is not None
     stages = rest.finished.stages
     block_bytes = 3 * 2 * 12 * 16 * 64 * 4
-    assert (stages.transport, stages.kv_bytes) == ("tcp", 3 * block_bytes)
-    assert (rest.joined.stages.transport, rest.joined.stages.kv_bytes) == ("tcp", 3 * block_bytes)
+    assert (stages.transport, stages.kv_bytes) == ("shm", 3 * block_bytes)
+    assert (rest.joined.stages.transport, rest.joined.stages.kv_bytes) == ("shm", 3 * block_bytes)
     assert min(stages.decode_queue, stages.transfer, stages.decode) > 0
-    assert decode.metrics()['kv_pull_bytes_total{transport="tcp"}'] == before + 3 * block_bytes
+    assert decode.metrics()['kv_pull_bytes_total{transport="shm"}'] == before + 3 * block_bytes
 
 
 async def test_one_token_ends_after_prefill(prefill: WorkerProcess, gateway: Gateway) -> None:

@@ -1,40 +1,22 @@
 """Real memory, a real listener on loopback and raw sockets for the transport tests."""
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import pytest
+from distserve_testing.endings import Ending
 from distserve_testing.regions import random_region
 
 from distserve_proto.addresses import parse_address
 from distserve_worker.engine.interface import KvLayout
-from distserve_worker.transfer.interface import Source, TransferError
+from distserve_worker.transfer.interface import Source
 from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.tcp.serving import TcpServing
 
 LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
 MAX_TRANSFERS = 2
-
-
-@dataclass(slots=True)
-class Ending:
-    """Waits for the one call of `ended`."""
-
-    calls: list[TransferError | None] = field(default_factory=list)
-    _called: threading.Event = field(default_factory=threading.Event)
-
-    def __call__(self, error: TransferError | None) -> None:
-        self.calls.append(error)
-        self._called.set()
-
-    def wait(self) -> TransferError | None:
-        assert self._called.wait(20), "the serving side never said that the transfer ended"
-        assert len(self.calls) == 1
-        return self.calls[0]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_worker.engine.interface import KvLayout, KvShard, Region
-from distserve_worker.transfer.memory.host import host_parts
+from distserve_worker.transfer.memory.host import selected_parts
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.memory.staging import incoming, outgoing
 from distserve_worker.transfer.resharding import pieces
@@ -55,8 +55,8 @@ def test_whole_blocks_and_whole_stages_are_read_in_place() -> None:
     for part in (region.shard, KvShard(1, 2, 0, 4)):
         selection = Selection(region, (2, 0), part)
         assert selection.is_contiguous
-        assert [one.nbytes for one in host_parts(selection)] == [selection.bytes_per_block] * 2
-        assert all(one.base is not None for one in host_parts(selection))
+        assert [one.nbytes for one in selected_parts(selection)] == [selection.bytes_per_block] * 2
+        assert all(one.base is not None for one in selected_parts(selection))
 
 
 def test_a_part_larger_than_the_staging_memory_arrives_whole() -> None:

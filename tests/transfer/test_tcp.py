@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import pytest
 import torch
+from distserve_testing.endings import Ending
 from distserve_testing.regions import content
 
 from distserve_proto.addresses import format_address, parse_address
@@ -29,15 +29,6 @@ from distserve_worker.transfer.tcp.framing import (
 from distserve_worker.transfer.tcp.pulling import TcpPulling
 from distserve_worker.transfer.tcp.serving import TcpServing
 from distserve_worker.transfer.tickets import TICKET_BYTES
-
-
-class Ending(Protocol):
-    """The `ended` callback of an offer."""
-
-    def __call__(self, error: TransferError | None) -> None: ...
-
-    def wait(self) -> TransferError | None: ...
-
 
 BLOCK_BYTES = 2 * 2 * 2 * 16 * 16 * 4
 MakeMemory = Callable[..., Selection]

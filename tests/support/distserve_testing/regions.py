@@ -7,19 +7,22 @@ from distserve_worker.engine.shared_memory import shared_bytes
 from distserve_worker.transfer.memory.selection import Selection
 
 
-def random_region(layout: KvLayout, blocks: int, shard: KvShard | None = None, seed: int | None = None) -> Region:
+def random_region(
+    layout: KvLayout, blocks: int, shard: KvShard | None = None, seed: int | None = None, device: str = "cpu"
+) -> Region:
     """Random bytes in `blocks` blocks; `shard` is all of `layout` unless given, and gives the layers and heads."""
     shard = shard or KvShard(0, layout.layers, 0, layout.kv_heads)
     own = KvLayout(shard.layers, shard.heads, layout.head_dim, layout.block_tokens, layout.dtype)
     memory, file = shared_bytes(blocks * own.block_bytes)
-    region = Region(shard, own, memory.view(blocks, -1), file)
     generator = torch.Generator()
     if seed is None:
         generator.seed()
     else:
         generator.manual_seed(seed)
-    region.memory.random_(0, 256, generator=generator)
-    return region
+    memory.random_(0, 256, generator=generator)
+    if device == "cpu":
+        return Region(shard, own, memory.view(blocks, -1), file)
+    return Region(shard, own, memory.to(device).view(blocks, -1))
 
 
 def content(selection: Selection) -> torch.Tensor:

@@ -30,7 +30,7 @@ from distserve_worker.server.stepping import EngineThread
 from distserve_worker.server.streams import Streams
 from distserve_worker.server.worker_service import WorkerService
 from distserve_worker.transfer.agent import Agent
-from distserve_worker.transfer.opening import open_pulling_agent, open_serving_agent
+from distserve_worker.transfer.opening import open_agent, open_pulling_agent
 
 _MAX_TRANSFERS: Final = 256  # that one rank serves side by side, strangers' connections not counted
 _MAX_CALLS: Final = 1024
@@ -97,7 +97,7 @@ def _prefill_half(shared: _Shared) -> _Half:
     config = shared.config
     listener = open_socket("--data-port", config.host, config.data_port)
     endpoint = format_address(config.advertise_host, listener.getsockname()[1])
-    agents = (open_serving_agent(shared.region, listener, config.advertise_host, _MAX_TRANSFERS),)
+    agents = (open_agent(shared.region, listener, config.advertise_host, _MAX_TRANSFERS),)
     parking = Parking(shared.engine.post, shared.legs, shared.identity, agents, config.lease_seconds, shared.metrics)
     kv_pb2_grpc.add_KvServicer_to_server(KvService(parking), shared.server)
     sweeping = asyncio.create_task(parking.sweep(), name="lease sweep")

@@ -62,7 +62,8 @@ class Serving(Protocol):
         """Let one reader have `selection` until `deadline` (time.monotonic seconds).
 
         `ended` is called exactly once, from any thread, when whatever is read of the memory afterwards counts for
-        nothing. Raises `TransferError` (BUSY).
+        nothing: at once when the transport sees a transfer end, otherwise when the offer is withdrawn, which it has to
+        be at its deadline. Its error is None when a reader got everything. Raises `TransferError` (BUSY).
         """
         ...
 

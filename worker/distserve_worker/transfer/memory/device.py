@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from distserve_worker.transfer.memory.host import Bytes
-from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.transfer.memory.selection import Selection, within
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ class DeviceBlocks:
         memory = selection.region.memory if memory is None else memory
         shard = selection.region.shard
         shape = (-1, shard.layers, 2, shard.heads, selection.region.layout.head_bytes)
-        self._view = memory.view(shape)[selection.within]
+        self._view = memory.view(shape)[within(shard, selection.part)]
         self.stream = torch.cuda.Stream(memory.device)  # type: ignore[no-untyped-call]
         self._streams = torch.cuda.stream
         with self._streams(self.stream):

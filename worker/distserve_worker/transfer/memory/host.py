@@ -1,23 +1,26 @@
-"""A selection of CPU memory as arrays: nothing is copied here, and there is no Python work per head."""
+"""Parts of blocks in CPU memory as arrays: nothing is copied here, and there is no Python work per head."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.engine.interface import KvShard
+from distserve_worker.transfer.memory.selection import Selection, within
 
 Bytes = NDArray[np.uint8]
 
 
-def host_parts(selection: Selection, memory: Bytes | None = None) -> Iterator[Bytes]:
-    """The part of each block in order: [layers, 2, heads, bytes of one head], or flat where it is contiguous.
+def host_parts(memory: Bytes, shard: KvShard, head_bytes: int, part: KvShard, blocks: Sequence[int]) -> Iterator[Bytes]:
+    """`part` of each of `blocks` of a region in order, [layers, 2, heads, head_bytes].
 
-    `memory` has the geometry of the selection's region, flat or by blocks; by default it is the region's own.
+    `memory` holds the region's blocks and nothing else, `shard` says what is in each.
     """
-    memory = selection.region.memory.numpy() if memory is None else memory
-    shard = selection.region.shard
-    blocks = memory.reshape(-1, shard.layers, 2, shard.heads, selection.region.layout.head_bytes)[selection.within]
-    if selection.is_contiguous:
-        return (blocks[block].reshape(-1) for block in selection.blocks)
-    return (blocks[block] for block in selection.blocks)
+    found = memory.reshape(-1, shard.layers, 2, shard.heads, head_bytes)[within(shard, part)]
+    return (found[block] for block in blocks)
+
+
+def selected_parts(selection: Selection) -> Iterator[Bytes]:
+    """`host_parts` of a selection."""
+    region = selection.region
+    return host_parts(region.memory.numpy(), region.shard, region.layout.head_bytes, selection.part, selection.blocks)

@@ -11,6 +11,12 @@ def contains(whole: KvShard, part: KvShard) -> bool:
     return layers and whole.first_head <= part.first_head < part.end_head <= whole.end_head
 
 
+def within(shard: KvShard, part: KvShard) -> tuple[slice, slice, slice, slice]:
+    """Where `part` is in [blocks, layers, 2, heads, bytes of one head] of a region of `shard`; all blocks."""
+    layer, head = part.first_layer - shard.first_layer, part.first_head - shard.first_head
+    return slice(None), slice(layer, layer + part.layers), slice(None), slice(head, head + part.heads)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """`part` of each of `blocks` (indices, in token order) of a region.
@@ -48,10 +54,3 @@ class Selection:
     def shape(self) -> tuple[int, int, int, int]:
         """Its bytes of one block as [layers, 2, heads, bytes of one head]."""
         return self.part.layers, 2, self.part.heads, self.region.layout.head_bytes
-
-    @property
-    def within(self) -> tuple[slice, slice, slice, slice]:
-        """Where it is in [blocks, layers, 2, heads, bytes of one head] of the whole region; all blocks."""
-        shard, part = self.region.shard, self.part
-        layer, head = part.first_layer - shard.first_layer, part.first_head - shard.first_head
-        return slice(None), slice(layer, layer + part.layers), slice(None), slice(head, head + part.heads)

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from distserve_worker.transfer.memory.device import DeviceBlocks
-from distserve_worker.transfer.memory.host import Bytes, host_parts
+from distserve_worker.transfer.memory.host import Bytes, selected_parts
 from distserve_worker.transfer.memory.selection import Selection
 
 _STAGED_BYTES: Final = 1 << 20  # stays in a core's cache between copying and sending
@@ -37,9 +37,9 @@ def runs(selection: Selection, most_bytes: int = _STAGED_BYTES) -> Iterator[slic
 
 
 def _from_host(selection: Selection) -> Iterator[Sequence[memoryview]]:
-    parts = host_parts(selection)
+    parts = selected_parts(selection)
     if selection.is_contiguous:
-        yield [part.data for part in parts]
+        yield [part.reshape(-1).data for part in parts]
         return
     for run in runs(selection):
         staged = _staged(selection, run)
@@ -49,10 +49,10 @@ def _from_host(selection: Selection) -> Iterator[Sequence[memoryview]]:
 
 
 def _to_host(selection: Selection) -> Iterator[memoryview]:
-    parts = host_parts(selection)
+    parts = selected_parts(selection)
     if selection.is_contiguous:
         for part in parts:
-            yield part.data
+            yield part.reshape(-1).data
         return
     for run in runs(selection):
         staged = _staged(selection, run)

@@ -1,0 +1,69 @@
+"""A rank in a process of its own, whose agent serves and pulls; its memory is random by a seed."""
+
+import contextlib
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from distserve_testing.regions import random_region
+from distserve_worker.engine.interface import KvLayout, KvShard, Region
+from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.opening import open_agent
+from distserve_worker.transfer.remote.agent import RemoteAgent
+from distserve_worker.transfer.remote.serving import serve_agent
+
+MAX_TRANSFERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a rank keeps; the same numbers make the same bytes in any process."""
+
+    layout: KvLayout
+    blocks: int
+    shard: KvShard
+    seed: int
+    device: str = "cpu"
+
+    def region(self) -> Region:
+        """The bytes."""
+        return random_region(self.layout, self.blocks, self.shard, self.seed, self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class RankProcess:
+    """The process, and this side's agent of it."""
+
+    process: BaseProcess
+    agent: RemoteAgent
+
+    def kill(self) -> None:
+        """As the kernel does it."""
+        self.process.kill()
+        self.process.join()
+
+
+@contextlib.contextmanager
+def rank_process(memory: Memory) -> Iterator[RankProcess]:
+    """A rank for the length of a test."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_main, args=(theirs, memory), daemon=True)
+    process.start()
+    theirs.close()
+    rank = RankProcess(process, RemoteAgent(ours))
+    try:
+        yield rank
+    finally:
+        rank.agent.close()
+        process.join(30)
+        if process.is_alive():
+            rank.kill()
+            raise AssertionError("the rank did not end with its driver")
+
+
+def _main(connection: Connection, memory: Memory) -> None:
+    agent = open_agent(memory.region(), listen("127.0.0.1", 0), "127.0.0.1", MAX_TRANSFERS)
+    serve_agent(connection, agent)

@@ -1,0 +1,1 @@
+"""The agent of a rank that lives in another process, over a pipe."""

@@ -57,6 +57,6 @@ def test_a_relative_path_is_a_name_too(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_that_workers_cannot_serve_is_refused_with_the_reason(tmp_path: Path) -> None:
-    path = folder(tmp_path / "opt-125m", model_type="opt")
-    with pytest.raises(BadInput, match=rf"--model {path}: .*architecture opt is not known .*; give a model that"):
+    path = folder(tmp_path / "mamba-130m", model_type="mamba")
+    with pytest.raises(BadInput, match=rf"--model {path}: .*architecture mamba is not known .*; give a model that"):
         identify(str(path), "FP32")

@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--namespace", action="append", help="namespace to watch; may be repeated")
     where.add_argument("--all-namespaces", action="store_true", help="watch all of them")
-    add("--worker-image", required=True, help="image of prefill and decode pods")
+    add("--worker-image", required=True, help="image of worker pods")
     add("--gateway-image", required=True, help="image of gateway pods")
     add(
         "--image-pull-policy", choices=("Always", "IfNotPresent", "Never"), default="IfNotPresent", help="of those pods"

@@ -1,5 +1,6 @@
 """Fleets of other shapes than the sample's: several ranks in a pod, both phases in one instance."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ PROMPTS = [
 def applied(cluster: Cluster, reach: Reach, manifest: Manifest) -> Iterator[Deployed]:
     """The deployment once it is Ready; it is deleted in the end."""
     default = Namespace(cluster, "default")
-    default.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+    default.apply(manifest)
     try:
         deployed = reach(manifest["metadata"]["name"])
         deployed.wait_condition("Ready", "True", 400)
@@ -80,3 +81,33 @@ def test_a_colocated_instance_answers_as_transformers_does(
             answer = answers(deployed, prompt)
             require_greedy(smollm2_reference, prompt, answer["choices"][0]["token_ids"])
             assert answer["usage"]["completion_tokens"] == 16
+
+
+async def test_a_fleet_becomes_colocated_and_back_while_it_answers(cluster: Cluster, reach: Reach) -> None:
+    """B13, B27, B28: no request fails, and the text is always the same."""
+    manifest = manifest_of("smollm2")
+    manifest["metadata"]["name"] = "changing"
+    manifest["spec"]["cluster"] |= {"maxDevices": 3, "memoryPerDevice": "1536Mi"}
+    apart = manifest["spec"]["placement"]
+    with applied(cluster, reach, manifest) as deployed:
+        body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+        done = asyncio.Event()
+        asking = asyncio.create_task(ask_on(deployed.base_url, body, done))
+        for placement in ({"type": "Manual", "colocated": {"replicas": 1}}, apart):
+            manifest["spec"]["placement"] = placement
+            await asyncio.to_thread(deployed.namespace.apply, manifest)
+            await asyncio.to_thread(deployed.wait_condition, "Ready", "True", 300)
+        done.set()
+        texts = await asking
+    assert len(set(texts)) == 1
+
+
+async def ask_on(base_url: str, body: dict[str, Any], done: asyncio.Event) -> list[str]:
+    """The same question again and again, until it is enough."""
+    texts = []
+    async with httpx.AsyncClient(base_url=base_url, timeout=60) as client:
+        while not done.is_set():
+            response = await client.post("/v1/completions", json=body)
+            assert response.status_code == httpx.codes.OK, response.text
+            texts.append(response.json()["choices"][0]["text"])
+    return texts

@@ -35,11 +35,11 @@ def make_room(retired: Pods, roles: Sequence[Mended], draft: Draft, *, blocked: 
     Not while pods that are leaving will give some back, nor while another instance starts: a shape that does not work
     costs little so.
     """
-    in_vain = _waits_in_vain(roles, draft)
+    in_vain = _waiting_in_vain(roles, draft)
     if not in_vain and not blocked:
         return False
     doomed = next(_doomed(retired, roles), None)
-    if doomed is not None and not draft.leaving and (in_vain or not _starts(roles, draft)):
+    if doomed is not None and not draft.leaving and not _starts(roles, in_vain, draft):
         draft.delete(doomed, "no device is spare: it makes room for an instance that is missing")
     return True
 
@@ -50,11 +50,11 @@ def _first_to_go(pods: Pods, draft: Draft) -> Iterator[WorkerPod]:
     return (pod for pod in pods if pod.ready and (pod.role != Role.DECODE or not prefill))
 
 
-def _starts(roles: Sequence[Mended], draft: Draft) -> bool:
-    """Whether an instance is being made, or is not ready yet."""
+def _starts(roles: Sequence[Mended], in_vain: Pods, draft: Draft) -> bool:
+    """Whether an instance is being made, or is not ready yet for another reason than to wait in vain."""
     current = [slot.current for one in roles for slot in one.slots]
     made = any(isinstance(action, CreatePod) for action in draft.actions)
-    return made or any(pod is not None and not pod.ready for pod in current)
+    return made or any(pod is not None and not pod.ready and pod not in in_vain for pod in current)
 
 
 def _doomed(retired: Pods, roles: Sequence[Mended]) -> Iterator[WorkerPod]:
@@ -68,17 +68,17 @@ def _doomed(retired: Pods, roles: Sequence[Mended]) -> Iterator[WorkerPod]:
         )
 
 
-def _waits_in_vain(roles: Sequence[Mended], draft: Draft) -> bool:
-    """Whether no node has had room for an instance for long, which has no older pod that could give it its own."""
+def _waiting_in_vain(roles: Sequence[Mended], draft: Draft) -> Pods:
+    """Pods that no node has had room for for long, and that have no older pod which could give them its own."""
     waiting = [
-        slot.current.created + _PATIENCE
+        slot.current
         for one in roles
         for slot in one.slots
         if slot.old is None and slot.current is not None and _is_unplaced(slot.current)
     ]
-    for due in waiting:
-        draft.wake(due)
-    return any(due <= draft.now for due in waiting)
+    for pod in waiting:
+        draft.wake(pod.created + _PATIENCE)
+    return tuple(pod for pod in waiting if pod.created + _PATIENCE <= draft.now)
 
 
 def _is_unplaced(pod: WorkerPod) -> bool:

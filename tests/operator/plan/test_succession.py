@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -145,6 +146,23 @@ def test_an_instance_that_no_node_has_room_for_gets_room_after_a_while() -> None
     world.now = plan.wake_at
     doomed = [action for action in world.plan().actions if isinstance(action, DeletePod)]
     assert [world.pods[action.uid].role for action in doomed] == ["prefill"]
+
+
+def test_an_instance_without_a_node_does_not_hurry_the_roll_of_another_role() -> None:
+    """B28: one is renewed after the other."""
+    world = serving(prefill=2, decode=3, max_devices=9)
+    lost = next(pod for pod in world.pods.values() if pod.role == Role.PREFILL)
+    world.pods[lost.uid] = replace(lost, ready=False, started=False, problem=Problem("Unschedulable", "0/1 nodes"))
+    shapes: dict[str, Any] = {"prefill": 2, "decode": {"tp": 2, "replicas": 3}}
+    world.deployment = deployment(max_devices=9, **shapes)
+    world.now += timedelta(minutes=5)
+    for _ in range(30):
+        world.act(world.plan())
+        assert world.ready(Role.DECODE) >= 2
+        world.tick()
+        world.pods[lost.uid] = replace(world.pods[lost.uid], ready=False, problem=Problem("Unschedulable", "0/1"))
+    decode = [pod for pod in world.pods.values() if pod.role == Role.DECODE]
+    assert [pod.devices for pod in decode] == [2, 2, 2]
 
 
 def test_scaling_down_keeps_as_many_devices_ready_as_the_new_shape_has() -> None:

@@ -57,7 +57,7 @@ class Span:
 # Whoever fails in a short run fails in a long one. The reverse is not so: near its limit a fleet fills up slowly, by
 # chance, and does not recover.
 SHORT: Final = Span(warm_up=1.5, judged=2.0, most=6000)
-LONG: Final = Span(warm_up=6.0, judged=4.0, most=6000)
+LONG: Final = Span(warm_up=5.0, judged=3.0, most=20_000)
 
 
 def whole_window(count: int) -> Window:

@@ -57,12 +57,8 @@ def _opt(config: Mapping[str, Any], name: str, stored: WeightType) -> ModelShape
     return build_shape(
         name,
         stored,
-        layers=int(config["num_hidden_layers"]),
-        hidden=int(config["hidden_size"]),
-        heads=int(config["num_attention_heads"]),
+        **_usual(config),
         ffn=int(config["ffn_dim"]),
-        vocabulary=int(config["vocab_size"]),
-        positions=int(config["max_position_embeddings"]),
         gated_ffn=False,
         learned_positions=True,
         tied_embeddings=bool(config.get("tie_word_embeddings", True)),
@@ -73,15 +69,22 @@ def _gated(config: Mapping[str, Any], name: str, stored: WeightType) -> ModelSha
     return build_shape(
         name,
         stored,
-        layers=int(config["num_hidden_layers"]),
-        hidden=int(config["hidden_size"]),
-        heads=int(config["num_attention_heads"]),
+        **_usual(config),
         ffn=int(config["intermediate_size"]),
-        vocabulary=int(config["vocab_size"]),
-        positions=int(config["max_position_embeddings"]),
         gated_ffn=True,
         learned_positions=False,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         kv_heads=int(config.get("num_key_value_heads") or 0) or None,
         head_dim=int(config.get("head_dim") or 0) or None,
     )
+
+
+def _usual(config: Mapping[str, Any]) -> dict[str, int]:
+    """Fields that all families but GPT-2 call the same."""
+    return {
+        "layers": int(config["num_hidden_layers"]),
+        "hidden": int(config["hidden_size"]),
+        "heads": int(config["num_attention_heads"]),
+        "vocabulary": int(config["vocab_size"]),
+        "positions": int(config["max_position_embeddings"]),
+    }

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -35,6 +36,17 @@ def known_model(name: str, weight_type: WeightType | None = None) -> ModelShape 
     """As `model_shape`, but None for a name that is not known."""
     entry = _by_key().get(_key(name))
     return None if entry is None else _shape(*entry, weight_type)
+
+
+def names_of(shape: ModelShape) -> tuple[str, ...]:
+    """What a model may be called: its own name first, then those of the known models that have just its numbers."""
+    same = (one.name for one in map(model_shape, model_names()) if _numbers(one) == _numbers(shape))
+    return shape.name, *(name for name in same if name.lower() != shape.name.lower())
+
+
+def _numbers(shape: ModelShape) -> ModelShape:
+    """The shape alone, whatever it is called and stored in."""
+    return replace(shape, name="", weight_type="FP16", kv_bytes=2, positions=0)
 
 
 @cache

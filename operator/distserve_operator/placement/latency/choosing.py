@@ -3,6 +3,7 @@
 from typing import Final
 
 from distserve_operator.placement.catalogue.data import text_of
+from distserve_operator.placement.catalogue.models import names_of
 from distserve_operator.placement.device import Device
 from distserve_operator.placement.latency.engines import ENGINE_RULES
 from distserve_operator.placement.latency.law import LatencyModel
@@ -51,7 +52,8 @@ def latency_model(
 
 def shipped_profile(model: ModelShape, device: Device, engine: str) -> Profile | None:
     """The profile that comes with this package; None: there is none. Its fit is not checked."""
-    text = text_of(f"profiles/{engine}-{device.name}-{model.name}.yaml".lower())
+    texts = (text_of(f"profiles/{engine}-{device.name}-{name}.yaml".lower()) for name in names_of(model))
+    text = next((one for one in texts if one is not None), None)
     profile = None if text is None else parse_profile(text)
     return profile if profile is not None and _same_weights(profile.weight_type, model.weight_type) else None
 
@@ -74,10 +76,13 @@ def _check_fit(profile: Profile, allowed: bool) -> None:
 
 
 def _check_match(profile: Profile, model: ModelShape, device: Device, engine: str) -> None:
+    """A folder may be called anything: its model is also known by the name of the one with the same numbers."""
+    names = names_of(model)
+    known = next((name for name in names if name.lower() == profile.model.lower()), model.name)
     asked = (
         ("engine", profile.engine, engine),
         ("device", profile.device, device.name),
-        ("model", profile.model, model.name),
+        ("model", profile.model, known),
     )
     problems = [_mismatch(field, has, wants) for field, has, wants in asked if has.lower() != wants.lower()]
     if not _same_weights(profile.weight_type, model.weight_type):
@@ -87,7 +92,10 @@ def _check_match(profile: Profile, model: ModelShape, device: Device, engine: st
 
 
 def _mismatch(field: str, has: str, wants: str) -> Problem:
-    return Problem(field, has, f"is not {wants}, which the plan is for", "give its profile, or none")
+    fix = "give its profile, or none"
+    if field == "model":
+        fix = f"{fix}; a profile of the same model under another name fits once its field model says {wants}"
+    return Problem(field, has, f"is not {wants}, which the plan is for", fix)
 
 
 def _same_weights(one: WeightType, other: WeightType) -> bool:

@@ -6,17 +6,17 @@ from itertools import islice
 from typing import Final, Literal
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
-from distserve_operator.placement.question import Question
+from distserve_operator.placement.question import Affinity, Question
 from distserve_operator.placement.rates import PER_DEVICE, Ladder
 from distserve_operator.placement.search import explaining, joint
 from distserve_operator.placement.search.cells import bounded, cells_of, one_cell, repeated
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.fewest import by_devices
 from distserve_operator.placement.search.paper import paper_rule
-from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
+from distserve_operator.placement.search.racing import Finalist, Winner, race, race_on, simplicity
 from distserve_operator.placement.search.spaces import fits, shapes
 from distserve_operator.placement.search.verifying import Verifier
-from distserve_operator.placement.shape import Placement
+from distserve_operator.placement.shape import Colocated, Placement, smaller
 from distserve_operator.placement.workload.path import Path
 
 RUNNERS_UP: Final = 1  # measured besides the best of each kind
@@ -40,6 +40,11 @@ class _Searched:
     def best(self) -> Finalist | None:
         """The one that the search liked most."""
         return self.finalists[0] if self.finalists else self.rival
+
+    def of(self, placement: Placement) -> bool:
+        """Whether a placement is of this kind; where both kinds are searched as one every placement is."""
+        only = self.evaluator.question.only
+        return only is None or (only == "colocated") == isinstance(placement, Colocated)
 
     def take(self, found: joint.Found) -> None:
         """The candidates that a search found."""
@@ -92,8 +97,16 @@ def _plan_part(question: Question, path: Path) -> Plan:
 
 
 def _search_of(question: Question, path: Path, ladder: Ladder) -> _Search:
-    kinds = KINDS if question.only is None else (question.only,)
+    kinds = _kinds(question)
     return _Search(question, [_Searched(Evaluator(replace(question, only=kind), path, ladder)) for kind in kinds])
+
+
+def _kinds(question: Question) -> Sequence[Kind]:
+    """The kind that is likelier to win comes first; the other one then has a level to reach."""
+    if question.only is not None:
+        return (question.only,)
+    crossing = question.affinity is Affinity.HIGH and question.inventory.nodes > 1
+    return KINDS[::-1] if crossing else KINDS
 
 
 def _best(search: _Search, feasible: bool) -> Plan:
@@ -109,6 +122,8 @@ def _best(search: _Search, feasible: bool) -> Plan:
             kind.rival = next(iter(joint.best_roughly(kind.evaluator).kept), None)
     finalists = [one for kind in search.kinds for one in kind.finalists]
     winner = race(search.verifier, finalists) if finalists else None
+    if winner is not None and feasible:  # what fewer devices could do as well was left out of the search
+        winner = race_on(search.verifier, winner, smaller(winner.placement))
     return _explained(search, winner, feasible)
 
 
@@ -161,7 +176,7 @@ def _explained(search: _Search, winner: Winner | None, feasible: bool) -> Plan:
     if winner is None or winner.level is None:
         return explaining.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
     chosen = verifier.measure(winner.placement, winner.level)
-    kind = next(kind for kind in search.kinds if winner.placement in (one for one, _ in kind.finalists))
+    kind = next(kind for kind in search.kinds if kind.of(winner.placement))
     others = [_measured(verifier, *one) for one in _others(search, winner)]
     return explaining.explain(
         search.question,

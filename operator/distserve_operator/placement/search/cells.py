@@ -17,19 +17,22 @@ from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.shape import Colocated, Placement, Pool
 
-IN_FLIGHT: Final = 3000  # requests of a cell: what a run of the simulation follows well
-INSTANCES: Final = 16  # of the smallest shape, that are searched of a large cluster
-SEARCHED: Final = 64  # devices, at least
+IN_FLIGHT: Final = 1000  # requests of a cell: what a run of the simulation follows well
+INSTANCES: Final = 8  # of the smallest shape, that are searched of a large cluster, at least
+SEARCHED: Final = 32  # devices, if no more requests than that are in flight there
 
 
 def cells_of(question: Question) -> int:
     """Into how many parts the rate is cut, by the requests that would be in flight at once."""
     if question.rate is None or isinstance(question.window, FiniteWindow):
         return 1
-    evaluator = _bounds_of(question)
+    return max(1, math.ceil(_in_flight(question, _bounds_of(question), question.rate) / IN_FLIGHT))
+
+
+def _in_flight(question: Question, evaluator: Evaluator, rate: float) -> float:
+    """Requests that run at a moment, were every step as short as can be."""
     steps = [max(plane.fixed for plane in law.decode) + law.host.per_step for law in question.latency.laws.values()]
-    in_flight = question.rate * evaluator.demand.lasting * min(steps)
-    return max(1, math.ceil(in_flight / IN_FLIGHT))
+    return rate * evaluator.demand.lasting * min(steps)
 
 
 def one_cell(question: Question, cells: int, spare: int = 2) -> Question:
@@ -79,16 +82,24 @@ def repeated(question: Question, plan: Plan, cells: int) -> Plan:
 
 def _room(question: Question, rate: float | None, spare: int) -> int:
     """Devices of a cell: by what the bounds say, where there is a rate, and never less than `SEARCHED`."""
-    part = max(SEARCHED, INSTANCES * smallest(question))
-    if rate is None:
-        return part
     evaluator = _bounds_of(question)
+    part = INSTANCES * smallest(question)
+    if rate is None:
+        return max(part, min(SEARCHED, math.floor(IN_FLIGHT / max(_in_flight_per_device(question, evaluator), 1e-9))))
+    part = max(part, SEARCHED)
     pairs = [
         (evaluator.prefill_upper(shape), evaluator.decode_upper(shape), shape.devices) for shape in shapes(question)
     ]
     prefill, decode = max(p / n for p, _, n in pairs), max(d / n for _, d, n in pairs)
     least = rate / prefill + rate / decode if prefill > 0 and decode > 0 else 0.0
     return max(part, math.ceil(spare * least))
+
+
+def _in_flight_per_device(question: Question, evaluator: Evaluator) -> float:
+    """At the highest rate that a device could read prompts and produce tokens at; whatever the targets are."""
+    untimed = Evaluator(replace(question, slo=replace(question.slo, tpot=math.inf)), evaluator.path)
+    rates = (untimed.upper(Colocated(Pool(shape, 1))) / shape.devices for shape in shapes(question))
+    return _in_flight(question, evaluator, max(rates))
 
 
 def _bounds_of(question: Question) -> Evaluator:

@@ -19,8 +19,9 @@ from distserve_operator.placement.shape import Disaggregated, Placement, Pool, S
 
 MARGIN: Final = 2  # levels below the best, within which candidates are kept for verification
 GAIN: Final = 5  # levels above the best that a candidate has to hold, where a rough answer will do
-STALE: Final = 400  # candidates simulated in a row without a better one, after which a search ends
+STALE: Final = 120  # candidates simulated in a row without a better one, after which a search ends
 STALE_ROUGH: Final = 30
+_ROUGH: Final = 1.5  # bounds of colocated fleets tell apart only what differs by this
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class _Search:
         self._ahead = ahead  # of the best, that a candidate has to be at least
         self._patience = math.inf if isinstance(evaluator.question.window, FiniteWindow) else patience
         self._stale = 0
-        self._opened = 0
+        self._opened = 0  # placements that were looked at, by their bounds at least
+        self._simulated = 0
         self._numbers = itertools.count()
         self._held: dict[Placement, int] = {}
         self._tried: dict[Hashable, int] = {}  # devices of the last fleet that was simulated, by proportions
@@ -86,7 +88,7 @@ class _Search:
         ]
         unopened = sum(1 for entry in self._queue if not isinstance(entry.item, Placement))
         ordered = sorted(kept, key=lambda pair: (-pair[1], pair[0].devices))
-        return Found(tuple(ordered), self._opened - len(self._evaluator.seen) + unopened)
+        return Found(tuple(ordered), self._opened - self._simulated + unopened)
 
     @property
     def _needed(self) -> int:
@@ -99,11 +101,11 @@ class _Search:
             self._opened += 1
             bound = self._evaluator.upper(placement) / self._ladder.shares(placement)
             if bound >= rate_at(self._needed):
-                rank = (-bound, -float(placement.devices))
-                heapq.heappush(self._queue, _Entry(rank, next(self._numbers), placement))
+                heapq.heappush(self._queue, _Entry(_rank(placement, bound), next(self._numbers), placement))
 
     def _try(self, entry: _Entry, placement: Placement) -> None:
-        if self._is_dominated(placement):
+        rate = self._ladder.rate(placement, self._needed)
+        if rate > self._evaluator.upper(placement) or self._is_dominated(placement):
             return
         if isinstance(placement, Disaggregated) and entry.refined < len(_PHASES):
             refined = self._refined(entry, placement, _PHASES[entry.refined])
@@ -111,6 +113,7 @@ class _Search:
                 heapq.heappush(self._queue, refined)
             return
         self._tried[proportions(placement)] = placement.devices
+        self._simulated += 1
         if not self._evaluator.holds(placement, self._needed):
             self._stale += 1
             return
@@ -171,6 +174,14 @@ def climb(evaluator: Evaluator, placement: Placement, held: int, low: int) -> in
         middle = (low + high) // 2
         low, high = (middle, high) if evaluator.holds(placement, middle) else (low, middle)
     return low
+
+
+def _rank(placement: Placement, bound: float) -> tuple[float, ...]:
+    """By the bound, the larger first. Those of colocated fleets are rough: of about equal ones the flat first."""
+    if isinstance(placement, Disaggregated):
+        return -bound, -float(placement.devices)
+    rough = bound if math.isinf(bound) else _ROUGH ** math.ceil(math.log(bound) / math.log(_ROUGH))
+    return -rough, float(placement.pool.shape.pp), -float(placement.devices)
 
 
 def _shape(role: Shape | Pool) -> Shape:

@@ -68,6 +68,15 @@ def test_a_profile_of_something_else_is_refused(change: dict[str, str], said: st
     assert said in str(caught.value)
 
 
+def test_a_model_in_a_folder_has_the_profiles_of_the_known_model_with_its_numbers() -> None:
+    folder = replace(OPT, name="my-copy", positions=1024)
+    assert latency_model(folder, A100, profile=MEASURED).laws == {1: LAW}
+    assert latency_model(folder, A100).source.startswith("shipped profile of OPT-13B")
+    assert latency_model(folder, A100, profile=replace(MEASURED, model="my-copy")).laws == {1: LAW}
+    with pytest.raises(ProfileMismatchError, match="another name fits once its field model says my-copy"):
+        latency_model(replace(folder, layers=39), A100, profile=MEASURED)
+
+
 def test_both_16_bit_types_take_the_same_time() -> None:
     assert latency_model(model_shape("OPT-13B", "BF16"), A100).laws == latency_model(OPT, A100).laws
     assert latency_model(model_shape("OPT-13B", "INT8"), A100).source.startswith("roofline")

@@ -33,7 +33,7 @@ def quickly(asked: Question) -> Evaluator:
     return Evaluator(asked, asked.workload.sample(0, 8000))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(slo=SLOS, lengths=LENGTHS, tighter=st.tuples(st.floats(0.2, 1), st.floats(0.2, 1), st.floats(0, 0.4)))
 def test_a_tighter_target_never_raises_goodput(
     slo: Slo, lengths: LogNormal, tighter: tuple[float, float, float]
@@ -63,7 +63,36 @@ def test_more_devices_never_lower_the_best_goodput(slo: Slo, few: int, more: int
     assert highest(few + more) >= highest(few)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
+@given(
+    ttft=st.sampled_from([0.2, 0.25, 0.3]),
+    tpot=st.sampled_from([0.05, 0.075, 0.1, 0.15, 0.2]),
+    attainment=st.sampled_from([0.9, 0.95]),
+    tighter=st.sampled_from([(0.8, 1.0, 0.0), (1.0, 0.7, 0.0), (0.7, 0.5, 0.02), (1.0, 1.0, 0.04)]),
+    devices=st.sampled_from([2, 4, 6]),
+    rate=st.sampled_from([None, None, 6.0]),
+)
+def test_a_tighter_target_never_raises_what_is_planned(
+    ttft: float, tpot: float, attainment: float, tighter: tuple[float, float, float], devices: int, rate: float | None
+) -> None:
+    """B37, of the answer itself: goodput per device, or with a rate the devices that hold it."""
+    narrow = Slo(ttft * tighter[0], tpot * tighter[1], attainment + tighter[2])
+    wide, tight = (
+        plan(question(per_node=devices, slo=slo, rate=rate, window=QUICK))
+        for slo in (Slo(ttft, tpot, attainment), narrow)
+    )
+    if not tight.feasible:
+        return
+    assert wide.chosen is not None
+    assert tight.chosen is not None
+    assert wide.feasible
+    if rate is None:
+        assert tight.chosen.per_device <= wide.chosen.per_device * (1 + 1e-9)
+    else:
+        assert tight.chosen.placement.devices >= wide.chosen.placement.devices
+
+
+@settings(max_examples=6, deadline=None)
 @given(
     slo=SLOS,
     lengths=LENGTHS,

@@ -83,6 +83,20 @@ def test_a_colocated_instance_answers_as_transformers_does(
             assert answer["usage"]["completion_tokens"] == 16
 
 
+def test_a_prefill_instance_of_three_ranks_hands_its_kv_to_a_decode_instance_of_one(
+    cluster: Cluster, reach: Reach, smollm2_reference: "transformers.LlamaForCausalLM"
+) -> None:
+    """B14: every rank has one of the three KV heads."""
+    with applied(cluster, reach, manifest_of("smollm2-tp3")) as deployed:
+        assert "1xTP3 -> 1xTP1" in deployed.namespace.kubectl("get", "dsd", deployed.name)
+        for prompt in PROMPTS:
+            answer = answers(deployed, prompt)
+            require_greedy(smollm2_reference, prompt, answer["choices"][0]["token_ids"])
+            blocks = -(-len(prompt) // 16)
+            assert answer["distserve"]["kv_bytes"] == blocks * 16 * 30 * 2 * 3 * 64 * 4
+        deployed.wait_no_blocks_held()
+
+
 async def test_a_fleet_becomes_colocated_and_back_while_it_answers(cluster: Cluster, reach: Reach) -> None:
     """B13, B27, B28: no request fails, and the text is always the same."""
     manifest = manifest_of("smollm2")

@@ -20,7 +20,7 @@ from distserve_worker.transfer.memory.host import Bytes
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.same_pod.board import Board, BoardView
 from distserve_worker.transfer.same_pod.location import Location
-from distserve_worker.transfer.shm.pulling import ShmPulling
+from distserve_worker.transfer.shm.pulling import shm_pulling
 from distserve_worker.transfer.shm.serving import ShmServing
 from distserve_worker.transfer.tickets import TICKET_BYTES
 
@@ -81,7 +81,7 @@ def test_who_takes_an_old_offer_does_not_touch_the_next_one_in_its_place() -> No
 def test_what_changes_under_the_reader_is_never_good(monkeypatch: pytest.MonkeyPatch) -> None:
     """B6, B7: the offer is withdrawn and its blocks are used anew between the copies of two blocks."""
     served, region = random_region(LAYOUT, 2), random_region(LAYOUT, 2)
-    with contextlib.closing(ShmServing(served, 4)) as serving, contextlib.closing(ShmPulling()) as pulling:
+    with contextlib.closing(ShmServing(served, 4)) as serving, contextlib.closing(shm_pulling()) as pulling:
         assert pulling.try_(serving.probe, soon())
         ending = Ending()
         source = serving.offer(Selection(served, (0, 1), served.shard), soon(), ending)
@@ -102,7 +102,7 @@ def test_a_serving_process_that_is_gone_is_let_go_of() -> None:
     """B8: its memory is not kept alive by those who read from it once."""
     served = random_region(LAYOUT, 2)
     first, second = ShmServing(served, 4), ShmServing(served, 4)
-    with contextlib.closing(ShmPulling()) as pulling, contextlib.closing(second):
+    with contextlib.closing(shm_pulling()) as pulling, contextlib.closing(second):
         assert pulling.try_(first.probe, soon())
         source = first.offer(Selection(served, (0,), served.shard), soon(), Ending())
         first.close()
@@ -115,7 +115,7 @@ def test_a_serving_process_that_is_gone_is_let_go_of() -> None:
 def test_a_location_or_a_shape_that_does_not_fit_is_a_mismatch() -> None:
     """B4: whatever a peer says, nothing outside its memory is read."""
     served, region = random_region(LAYOUT, 2), random_region(LAYOUT, 2)
-    with contextlib.closing(ShmServing(served, 4)) as serving, contextlib.closing(ShmPulling()) as pulling:
+    with contextlib.closing(ShmServing(served, 4)) as serving, contextlib.closing(shm_pulling()) as pulling:
         assert pulling.try_(serving.probe, soon())
         source = serving.offer(Selection(served, (0,), served.shard), soon(), Ending())
         whole, half = served.shard, KvShard(0, 2, 0, 1)
@@ -129,8 +129,8 @@ def test_a_location_or_a_shape_that_does_not_fit_is_a_mismatch() -> None:
 
 _TRY = """
 import sys, time
-from distserve_worker.transfer.shm.pulling import ShmPulling
-sys.exit(0 if ShmPulling().try_(sys.argv[1].encode(), time.monotonic() + 20) else 7)
+from distserve_worker.transfer.shm.pulling import shm_pulling
+sys.exit(0 if shm_pulling().try_(sys.argv[1].encode(), time.monotonic() + 20) else 7)
 """
 
 

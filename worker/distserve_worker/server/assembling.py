@@ -11,7 +11,6 @@ from distserve_proto import kv_pb2_grpc, worker_pb2, worker_pb2_grpc
 from distserve_proto.addresses import format_address
 from distserve_proto.channels import SERVER_OPTIONS
 from distserve_proto.contract import Role
-from distserve_worker.engine.interface import Region
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.colocating import Colocating
@@ -31,8 +30,8 @@ from distserve_worker.server.streams import Streams
 from distserve_worker.server.worker_service import WorkerService
 from distserve_worker.transfer.agent import Agent
 from distserve_worker.transfer.opening import open_agent, open_pulling_agent
+from distserve_worker.transfer.remote.agent import RemoteAgent
 
-_MAX_TRANSFERS: Final = 256  # that one rank serves side by side, strangers' connections not counted
 _MAX_CALLS: Final = 1024
 _STOP_SECONDS: Final = 2.0
 
@@ -57,7 +56,7 @@ class _Shared:
     legs: Legs
     streams: Streams
     identity: Identity
-    region: Region
+    ready: Ready
 
 
 class Worker:
@@ -69,7 +68,7 @@ class Worker:
         port = open_grpc(self._server, "--grpc-port", config.host, config.grpc_port)
         self.identity = _identity(config, ready, port)
         legs, streams = Legs(metrics), Streams(ready.load)
-        shared = _Shared(config, engine, metrics, self._server, legs, streams, self.identity, ready.region)
+        shared = _Shared(config, engine, metrics, self._server, legs, streams, self.identity, ready)
         self._half = _HALVES[config.role](shared)
         self.dispatcher = Dispatcher(engine.post, self._half.side, legs, streams, metrics, config.max_waiting)
         description = _description(config, ready, self.identity, self._half.side)
@@ -97,7 +96,7 @@ def _prefill_half(shared: _Shared) -> _Half:
     config = shared.config
     listener = open_socket("--data-port", config.host, config.data_port)
     endpoint = format_address(config.advertise_host, listener.getsockname()[1])
-    agents = (open_agent(shared.region, listener, config.advertise_host, _MAX_TRANSFERS),)
+    agents = _of_all_ranks(open_agent(shared.ready.region, listener, config.advertise_host), shared.ready)
     parking = Parking(shared.engine.post, shared.legs, shared.identity, agents, config.lease_seconds, shared.metrics)
     kv_pb2_grpc.add_KvServicer_to_server(KvService(parking), shared.server)
     sweeping = asyncio.create_task(parking.sweep(), name="lease sweep")
@@ -111,7 +110,7 @@ def _prefill_half(shared: _Shared) -> _Half:
 
 
 def _decode_half(shared: _Shared) -> _Half:
-    agents = (open_pulling_agent(shared.region),)
+    agents = _of_all_ranks(open_pulling_agent(shared.ready.region), shared.ready)
     puller = Puller(agents, shared.identity, shared.metrics)
     fetching = Fetching(shared.engine.post, shared.legs, shared.streams, shared.identity, puller)
 
@@ -134,6 +133,11 @@ _HALVES: Final[Mapping[Role, Callable[[_Shared], _Half]]] = {
     Role.DECODE: _decode_half,
     Role.COLOCATED: _colocated,
 }
+
+
+def _of_all_ranks(own: Agent, ready: Ready) -> tuple[Agent, ...]:
+    """In the order of ranks; the one in this process is the first. The others have said what they have by now."""
+    return (own, *(RemoteAgent(connection) for connection in ready.transfers))
 
 
 def _close(agents: Sequence[Agent]) -> None:

@@ -21,6 +21,7 @@ from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.memory_limit import memory_limit, require_fit
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.launching import RankProcesses
+from distserve_worker.server.ranks.messages import Assignment
 from distserve_worker.weights.locating import locate
 from distserve_worker.weights.tokenizer_digest import tokenizer_digest
 
@@ -63,7 +64,10 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
         digest = tokenizer_digest(model)  # first: a damaged file is found before torch is imported
         blueprint = _blueprint(config, model)
     each = max(1, threads // blueprint.grid.ranks)
-    ranks = RankProcesses(blueprint, range(1, blueprint.grid.ranks), each) if blueprint.grid.ranks > 1 else None
+    assignments = [
+        Assignment(blueprint, rank, each, config.host, config.advertise_host) for rank in range(1, blueprint.grid.ranks)
+    ]
+    ranks = RankProcesses(assignments) if assignments else None
     pin_torch(each)
     try:
         require_fit(blueprint, memory_limit())

@@ -1,20 +1,39 @@
 """Opens every transport that a rank's memory can have."""
 
+import logging
 import socket
+from typing import Final
 
 from distserve_worker.engine.interface import Region
 from distserve_worker.transfer.agent import LocalAgent
+from distserve_worker.transfer.cuda_ipc.pulling import cuda_ipc_pulling
+from distserve_worker.transfer.cuda_ipc.serving import CudaIpcServing
 from distserve_worker.transfer.interface import Pulling, Serving
-from distserve_worker.transfer.shm.pulling import ShmPulling
+from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.nccl import pynccl
+from distserve_worker.transfer.nccl.pulling import NcclPulling
+from distserve_worker.transfer.nccl.serving import NcclServing
+from distserve_worker.transfer.shm.pulling import shm_pulling
 from distserve_worker.transfer.shm.serving import ShmServing
 from distserve_worker.transfer.tcp.pulling import TcpPulling
 from distserve_worker.transfer.tcp.serving import TcpServing
 
+log = logging.getLogger(__name__)
 
-def open_agent(region: Region, listener: socket.socket, advertised_host: str, max_transfers: int) -> LocalAgent:
+MAX_TRANSFERS: Final = 256  # that one rank serves side by side over each transport
+
+
+def open_agent(
+    region: Region, listener: socket.socket, advertised_host: str, max_transfers: int = MAX_TRANSFERS
+) -> LocalAgent:
     """Both ends; takes over `listener`, whose port readers find at `advertised_host`."""
     tcp = TcpServing(listener, advertised_host, max_transfers)
-    return LocalAgent(region, [*_servings(region, max_transfers), tcp], _pullings(region))
+    if region.memory.is_cuda:
+        host = listener.getsockname()[0]
+        best: list[Serving] = _of_a_gpu(region, host, advertised_host, max_transfers)
+    else:
+        best = [ShmServing(region, max_transfers)] if region.file is not None else []
+    return LocalAgent(region, [*best, tcp], _pullings(region))
 
 
 def open_pulling_agent(region: Region) -> LocalAgent:
@@ -22,11 +41,20 @@ def open_pulling_agent(region: Region) -> LocalAgent:
     return LocalAgent(region, [], _pullings(region))
 
 
-def _servings(region: Region, max_transfers: int) -> list[Serving]:
-    if region.file is None:
-        return []
-    return [ShmServing(region, max_transfers)]
+def _of_a_gpu(region: Region, host: str, advertised_host: str, max_transfers: int) -> list[Serving]:
+    """Inside a pod a GPU copies faster by itself than NCCL does."""
+    servings: list[Serving] = []
+    try:
+        servings.append(CudaIpcServing(region, max_transfers))
+    except OSError as error:
+        log.warning("cuda_ipc is not served: %s", error)
+    if pynccl.is_installed():
+        servings.append(NcclServing(region, listen(host, 0), advertised_host, max_transfers))
+    return servings
 
 
 def _pullings(region: Region) -> list[Pulling]:
-    return [TcpPulling()] if region.memory.is_cuda else [ShmPulling(), TcpPulling()]
+    if not region.memory.is_cuda:
+        return [shm_pulling(), TcpPulling()]
+    nccl: list[Pulling] = [NcclPulling(region)] if pynccl.is_installed() else []
+    return [cuda_ipc_pulling(), *nccl, TcpPulling()]

@@ -9,7 +9,6 @@ from multiprocessing.connection import Connection, wait
 from typing import Final
 
 from distserve_proto.contract import ExitReason
-from distserve_worker.engine.blueprint import Blueprint
 from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.ranks import process
 from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
@@ -62,9 +61,9 @@ class _RankProcess:
 class RankProcesses:
     """All ranks of an instance but the one in this process."""
 
-    def __init__(self, blueprint: Blueprint, ranks: Sequence[int], threads: int) -> None:
+    def __init__(self, assignments: Sequence[Assignment]) -> None:
         """Start them; they load side by side."""
-        self._processes = [_RankProcess(Assignment(blueprint, rank, threads)) for rank in ranks]
+        self._processes = [_RankProcess(assignment) for assignment in assignments]
         self._lost = threading.Event()
         self._failure: WorkerFailure | None = None
 

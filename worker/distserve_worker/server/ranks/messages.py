@@ -13,6 +13,8 @@ class Assignment:
     blueprint: Blueprint
     rank: int
     threads: int
+    host: str  # to listen on for readers of its KV, at any free port
+    advertise_host: str  # where they find it
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Final
 
 from distserve_proto.contract import ExitReason
+from distserve_worker.engine.interface import Region
 from distserve_worker.exiting import WorkerFailure, described, model_faults
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
+from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.opening import open_agent, open_pulling_agent
+from distserve_worker.transfer.remote.serving import serve_agent
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,8 @@ def _serve(assignment: Assignment, control: Connection, batches: Connection, tra
 
     with model_faults(str(blueprint.config.model)):
         built = build_rank(blueprint, assignment.rank, meeting.collective, progress)
+    agent = threading.Thread(target=_move_kv, args=(assignment, built.region, transfers), name="kv", daemon=True)
+    agent.start()
     control.send(Loaded())
     meet = control.recv()
     assert isinstance(meet, Meet), f"the driver said {meet}"
@@ -71,6 +77,15 @@ def _serve(assignment: Assignment, control: Connection, batches: Connection, tra
         follower.run()
     except PeerLost as error:
         raise _PeerGone(str(error)) from error
+
+
+def _move_kv(assignment: Assignment, region: Region, transfers: Connection) -> None:
+    """Do what the driver says about the rank's KV memory. A colocated instance moves none."""
+    match assignment.blueprint.config.role:
+        case "prefill":
+            serve_agent(transfers, open_agent(region, listen(assignment.host, 0), assignment.advertise_host))
+        case "decode":
+            serve_agent(transfers, open_pulling_agent(region))
 
 
 def _die_with_driver() -> None:

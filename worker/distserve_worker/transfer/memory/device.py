@@ -1,6 +1,8 @@
 """A selection of a GPU's memory: gathered and scattered there, on a stream that no step uses."""
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from distserve_worker.transfer.memory.host import Bytes
 from distserve_worker.transfer.memory.selection import Selection, within
@@ -8,39 +10,50 @@ from distserve_worker.transfer.memory.selection import Selection, within
 if TYPE_CHECKING:
     import torch
 
+_POLL_SECONDS: Final = 0.0002
+
 
 class DeviceBlocks:
-    """Blocks of a selection in its own region or, for a reader that has mapped it, in another process's.
+    """Blocks of a selection, used by one thread; what it begins waits for nothing that others began before."""
 
-    Used by one thread; its stream waits for nothing that was begun before on others.
-    """
-
-    def __init__(self, selection: Selection, memory: "torch.Tensor | None" = None) -> None:
-        """`memory` of the geometry of the selection's region; by default the region's own."""
+    def __init__(self, selection: Selection) -> None:
         import torch
 
-        memory = selection.region.memory if memory is None else memory
-        shard = selection.region.shard
-        shape = (-1, shard.layers, 2, shard.heads, selection.region.layout.head_bytes)
-        self._view = memory.view(shape)[within(shard, selection.part)]
-        self.stream = torch.cuda.Stream(memory.device)  # type: ignore[no-untyped-call]
-        self._streams = torch.cuda.stream
-        with self._streams(self.stream):
-            self._blocks = torch.tensor(selection.blocks, device=memory.device)
+        region = selection.region
+        shape = (-1, region.shard.layers, 2, region.shard.heads, region.layout.head_bytes)
+        self._view = region.memory.view(shape)[within(region.shard, selection.part)]
+        self.stream = torch.cuda.Stream(region.memory.device)  # type: ignore[no-untyped-call]
+        with self.on_stream():
+            self._blocks = torch.tensor(selection.blocks, device=region.memory.device)
+
+    def on_stream(self) -> "torch.cuda.StreamContext":
+        """Whatever is begun under it runs on this selection's device and stream."""
+        import torch
+
+        return torch.cuda.stream(self.stream)
 
     def gather(self, run: slice) -> "torch.Tensor":
         """Copy of a run of blocks on the GPU, [blocks, layers, 2, heads, bytes of one head]."""
-        with self._streams(self.stream):
+        with self.on_stream():
             return self._view.index_select(0, self._blocks[run])
 
-    def scatter(self, run: slice, content: "torch.Tensor | Bytes") -> None:
-        """Write a run of blocks; `content` as `gather` gives it, on the CPU or on a GPU."""
+    def room(self, run: slice) -> "torch.Tensor":
+        """Memory on the GPU for what `scatter` takes."""
+        with self.on_stream():
+            return self._view.new_empty((run.stop - run.start, *self._view.shape[1:]))
+
+    def scatter(self, run: slice, content: "torch.Tensor | Bytes", after: "DeviceBlocks | None" = None) -> None:
+        """Write a run of blocks; `content` as `gather` gives it, on the CPU or on a GPU, begun by `after`."""
         import torch
 
-        with self._streams(self.stream):
-            tensor = torch.as_tensor(content).view(-1, *self._view.shape[1:])
-            self._view.index_copy_(0, self._blocks[run], tensor.to(self._view.device))
+        if after is not None:
+            self.stream.wait_stream(after.stream)
+        with self.on_stream():
+            there = torch.as_tensor(content).view(-1, *self._view.shape[1:]).to(self._view.device)
+            self._view.index_copy_(0, self._blocks[run], there)
 
-    def wait(self) -> None:
-        """Until all copies are done."""
-        self.stream.synchronize()
+    def wait(self, check: Callable[[], None]) -> None:
+        """Until everything that was begun is done; `check` is called again and again and may raise."""
+        while not self.stream.query():
+            check()
+            time.sleep(_POLL_SECONDS)

@@ -77,4 +77,4 @@ def _to_device(selection: Selection) -> Iterator[memoryview]:
         staged = _staged(selection, run)
         yield staged.reshape(-1).data
         blocks.scatter(run, staged)
-    blocks.wait()
+    blocks.stream.synchronize()

@@ -3,8 +3,8 @@
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 from distserve_worker.engine.interface import KvShard, Region
 from distserve_worker.transfer.memory.selection import Selection, contains
@@ -64,18 +64,26 @@ class Shape:
         return None
 
 
-def packed_probe(socket: str, shape: Shape, **more: str | int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Probe:
     """What a reader has to know of a serving side."""
-    shard = shape.shard
-    numbers = [shape.blocks, shape.head_bytes, shard.first_layer, shard.layers, shard.first_head, shard.heads]
-    return json.dumps({"socket": socket, "shape": numbers, **more}).encode()
 
+    socket: str
+    shape: Shape
+    more: Mapping[str, str | int] = field(default_factory=dict)  # the transport's own
 
-def unpacked_probe(probe: bytes) -> tuple[str, Shape, Mapping[str, Any]]:
-    """The socket, the shape, and all there is. Raises ValueError."""
-    found = json.loads(probe)
-    try:
-        blocks, head_bytes, *shard = (int(number) for number in found["shape"])
-        return str(found["socket"]), Shape(blocks, KvShard(*shard), head_bytes), found
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not a probe: {error}") from error
+    def packed(self) -> bytes:
+        """As bytes."""
+        shape, shard = self.shape, self.shape.shard
+        numbers = [shape.blocks, shape.head_bytes, shard.first_layer, shard.layers, shard.first_head, shard.heads]
+        return json.dumps({"socket": self.socket, "shape": numbers, "more": self.more}).encode()
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Self:
+        """From bytes. Raises ValueError."""
+        found = json.loads(data)
+        try:
+            blocks, head_bytes, *shard = (int(number) for number in found["shape"])
+            return cls(str(found["socket"]), Shape(blocks, KvShard(*shard), head_bytes), dict(found["more"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a probe: {error}") from error

@@ -5,7 +5,7 @@ from typing import Final
 from distserve_worker.engine.interface import Region
 from distserve_worker.transfer.interface import Ended, Source
 from distserve_worker.transfer.memory.selection import Selection
-from distserve_worker.transfer.same_pod.location import Shape, packed_probe
+from distserve_worker.transfer.same_pod.location import Probe, Shape
 from distserve_worker.transfer.same_pod.offering import Offering
 
 NAME: Final = "shm"
@@ -19,7 +19,7 @@ class ShmServing:
         assert region.file is not None, "memory of the CPU that was made to be shared"
         self._region = region  # its file is closed with it
         self._offering = Offering([region.file], max_transfers)
-        self._probe = packed_probe(self._offering.socket, Shape.of(region))
+        self._probe = Probe(self._offering.socket, Shape.of(region)).packed()
 
     @property
     def name(self) -> str:

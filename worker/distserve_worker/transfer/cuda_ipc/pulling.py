@@ -1,0 +1,44 @@
+"""The pulling side of the cuda_ipc transport: maps the other process's GPU memory and copies on the GPU."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from distserve_worker.engine.interface import Region
+from distserve_worker.transfer.cuda_ipc.handles import MappedMemory, MemoryHandle
+from distserve_worker.transfer.cuda_ipc.serving import NAME
+from distserve_worker.transfer.limit import Limit
+from distserve_worker.transfer.memory.device import DeviceBlocks
+from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.transfer.memory.staging import runs
+from distserve_worker.transfer.same_pod.location import Location, Probe
+from distserve_worker.transfer.same_pod.pulling import PodPulling
+
+_STAGED_BYTES: Final = 64 << 20  # of GPU memory, while a transfer runs
+
+
+class _Allocation:
+    """See `Mapped`: GPU memory of the other process."""
+
+    def __init__(self, probe: Probe, files: Sequence[int]) -> None:
+        if files:
+            raise ValueError(f"{len(files)} files come with GPU memory")
+        more = probe.more
+        handle = MemoryHandle(str(more["device"]), bytes.fromhex(str(more["handle"])), int(more["offset"]))
+        self._shape = probe.shape
+        self._memory = MappedMemory(handle, probe.shape.nbytes)
+
+    def copy(self, location: Location, selection: Selection, limit: Limit) -> None:
+        """See `Mapped.copy`."""
+        shape = self._shape
+        layout = replace(selection.region.layout, layers=shape.shard.layers, kv_heads=shape.shard.heads)
+        region = Region(shape.shard, layout, self._memory.tensor.view(shape.blocks, -1))
+        source, target = DeviceBlocks(Selection(region, location.blocks, location.part)), DeviceBlocks(selection)
+        for run in runs(selection, _STAGED_BYTES):
+            target.scatter(run, source.gather(run), after=source)
+            target.wait(limit.check)
+
+
+def cuda_ipc_pulling() -> PodPulling:
+    """See `Pulling`."""
+    return PodPulling(NAME, _Allocation)

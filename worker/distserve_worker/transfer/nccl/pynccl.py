@@ -1,0 +1,107 @@
+"""NVIDIA's bindings of NCCL as far as moving KV needs them: a communicator of two ranks that never waits for ever.
+
+Imports NCCL when it is first used: without a GPU nobody does.
+"""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from distserve_worker.transfer.interface import Fault, TransferError
+
+if TYPE_CHECKING:
+    import torch
+
+ID_BYTES: Final = 128
+SENDER: Final = 0
+RECEIVER: Final = 1
+_MOST_BLOCKS: Final = (
+    4  # of a GPU's multiprocessors: a transfer that waits for its peer never keeps a step from running
+)
+_POLL_SECONDS: Final = 0.0005
+
+
+def is_installed() -> bool:
+    """Whether the bindings are there; NCCL itself is found when it is used."""
+    return importlib.util.find_spec("nccl") is not None
+
+
+def unique_id() -> bytes:
+    """`ID_BYTES` that let two ranks find each other. Raises `TransferError`."""
+    return bytes(_told("ncclGetUniqueId", lambda: bytes(_core().get_unique_id())))
+
+
+class Pair:
+    """A communicator of a sender and a receiver, used by one thread at a time."""
+
+    def __init__(self, identity: bytes, rank: Literal[0, 1], device: "torch.device", check: Callable[[], None]) -> None:
+        """Meet the other one; `check` is called again and again and may raise. Raises `TransferError`."""
+        import torch
+
+        core = _core()
+        self._peer = SENDER if rank == RECEIVER else RECEIVER
+        self._communicator: Any = core.Communicator()
+        config = core.NCCLConfig(blocking=False, max_ctas=_MOST_BLOCKS)
+        with torch.cuda.device(device):
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            found = core.UniqueId.from_bytes(identity)
+            self._begun("ncclCommInitRank", lambda: self._communicator.initialize(2, rank, found, config), check)
+
+    def send(self, memory: "torch.Tensor", check: Callable[[], None]) -> None:
+        """Begin to send contiguous bytes of the GPU."""
+        stream = self.stream.cuda_stream
+        self._begun("ncclSend", lambda: self._communicator.send(memory, self._peer, stream=stream), check)
+
+    def receive(self, memory: "torch.Tensor", check: Callable[[], None]) -> None:
+        """Begin to fill contiguous bytes of the GPU."""
+        stream = self.stream.cuda_stream
+        self._begun("ncclRecv", lambda: self._communicator.recv(memory, self._peer, stream=stream), check)
+
+    def wait(self, check: Callable[[], None]) -> None:
+        """Until all that was begun is done. Raises `TransferError`."""
+        while not self.stream.query():
+            self._state("waiting for the stream")
+            check()
+            time.sleep(_POLL_SECONDS)
+        self._state("after the stream")
+
+    def abort(self) -> None:
+        """End it, with whatever runs; it cannot be used any more."""
+        try:
+            self._communicator.abort()
+        except Exception as error:
+            raise TransferError(Fault.CLOSED, f"ncclCommAbort: {error}") from error
+
+    def _begun(self, name: str, call: Callable[[], object], check: Callable[[], None]) -> None:
+        """A call of a communicator that does not block is over when its state says so."""
+        _told(name, call)
+        while not self._state(name):
+            check()
+            time.sleep(_POLL_SECONDS)
+
+    def _state(self, name: str) -> bool:
+        """Whether nothing is in progress. Raises `TransferError` when it has failed."""
+        result = _told(name, self._communicator.get_async_error)
+        if result.name not in {"Success", "InProgress"}:
+            raise TransferError(Fault.CLOSED, f"{name}: {result.name}")
+        return bool(result.name == "Success")
+
+
+def _core() -> Any:  # noqa: ANN401 - bindings without types
+    """The bindings. Raises `TransferError` where they, or NCCL, are not there."""
+    try:
+        import nccl.core
+    except (ImportError, OSError, RuntimeError) as error:
+        raise TransferError(Fault.UNREACHABLE, f"NCCL cannot be loaded: {error}") from error
+    return nccl.core
+
+
+def _told(name: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - bindings without types
+    """The result of a call of the bindings, for which "in progress" is no error. Raises `TransferError`."""
+    try:
+        return call()
+    except TransferError:
+        raise
+    except Exception as error:
+        raise TransferError(Fault.CLOSED, f"{name}: {error}") from error

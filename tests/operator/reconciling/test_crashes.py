@@ -77,10 +77,10 @@ class Operators:
         body["metadata"] = {"name": body["metadata"]["name"]}
         await Api(self.connection).create(DEPLOYMENT_RESOURCE.path(self.namespace.name), body)
 
-    async def edit(self, name: str, uri: str) -> None:
-        """Change the model of a deployment, which renews its workers."""
+    async def edit(self, name: str, spec: dict[str, Any]) -> None:
+        """Change fields of a deployment."""
         path = DEPLOYMENT_RESOURCE.path(self.namespace.name, name)
-        await Api(self.connection).merge(path, {"spec": {"model": {"uri": uri}}})
+        await Api(self.connection).merge(path, {"spec": spec})
 
     async def objects_of(self, name: str) -> list[str]:
         """Kind and name of everything that belongs to a deployment, gateway pods apart."""
@@ -207,9 +207,13 @@ async def test_a_shape_that_is_searched_is_made_alike_wherever_it_is_cut_off(
         await asyncio.gather(*map(cut_off, range(total)))
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+NEW_MODEL: dict[str, Any] = {"model": {"uri": "pvc://models/new.gguf"}}
+COLOCATED: dict[str, Any] = {"placement": {"prefill": None, "decode": None, "colocated": {"tp": 2}}}
+
+
+@pytest.mark.parametrize(("change", "spare", "made"), [(NEW_MODEL, 0, 2), (NEW_MODEL, 1, 2), (COLOCATED, 0, 1)])
 async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(
-    namespace: Namespace, gateway: PlayedGateway, spare: int
+    namespace: Namespace, gateway: PlayedGateway, change: dict[str, Any], spare: int, made: int
 ) -> None:
     """B24, B26."""
     async with await connect(namespace) as connection:
@@ -219,14 +223,14 @@ async def test_an_update_that_is_cut_off_anywhere_ends_like_one_that_is_not(
             await operators.deploy(name, uri="pvc://models/old.gguf", max_devices=2 + spare)
             await operators.live(name)
             before = await operators.objects_of(name)
-            await operators.edit(name, "pvc://models/new.gguf")
+            await operators.edit(name, change)
             total = await operators.live(name, writes)
             await operators.live(name)
             return before, await operators.objects_of(name), total
 
         before, expected, total = await update("whole", None)
-        assert len(expected) == len(before)
-        assert len(set(expected) & set(before)) == len(before) - 2
+        assert len(set(expected) - set(before)) == made
+        assert len(set(before) - set(expected)) == 2, "both workers are replaced"
 
         async def cut_off(writes: int) -> None:
             _, after, _ = await update(f"cut{writes}", writes)

@@ -11,7 +11,7 @@ from distserve_worker.engine.models.linear import Linear
 from distserve_worker.engine.models.norms import Norm
 from distserve_worker.engine.models.rotary import Rotary
 from distserve_worker.engine.models.self_attention import SelfAttention, Step
-from distserve_worker.engine.models.vocabulary import LearnedPositions, Vocabulary
+from distserve_worker.engine.models.vocabulary import Head, LearnedPositions, Vocabulary
 
 
 class Layer(Protocol):
@@ -73,7 +73,7 @@ class Exit:
     """Hidden states into logits; `narrow` where embeddings are of another width."""
 
     norm: Norm | None
-    vocabulary: Vocabulary
+    head: Head
     narrow: Linear | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ class Exit:
             x = self.norm(x)
         if self.narrow is not None:
             x = self.narrow(x)
-        return self.vocabulary.scores(x)
+        return self.head(x)
 
 
 @dataclass(frozen=True, slots=True)

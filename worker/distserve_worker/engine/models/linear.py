@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import linear
 
 from distserve_worker.engine.models.interface import Collective, Part, Place, Weights
+from distserve_worker.engine.models.packed import packed, packs
 from distserve_worker.engine.models.quantized import Int8Linear, quantize
 
 _SCRATCH: Final = 1 << 19  # elements in FP32 at once while a matrix is quantized
@@ -98,7 +99,12 @@ def _take(
     for piece, rows in _places(pieces):
         cut = None if len(inputs) == storage.inputs else inputs
         _read(weights, piece, storage, cut, weight[rows])
-    return DenseLinear(weight, bias)
+    return as_linear(weight, bias)
+
+
+def as_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """The matrix `weight` [outputs, inputs] in whatever form is fastest here; what it was can be forgotten then."""
+    return packed(weight, bias) if packs(weight.device, weight.dtype) else DenseLinear(weight, bias)
 
 
 def _take_quantized(

@@ -9,7 +9,7 @@ from distserve_worker.engine.models.linear import Linear, Outputs, Storage, colu
 from distserve_worker.engine.models.mlp import take_mlp
 from distserve_worker.engine.models.norms import LayerNorm, take_layer_norm
 from distserve_worker.engine.models.self_attention import Heads, SelfAttention, qkv_pieces, query_columns
-from distserve_worker.engine.models.vocabulary import Vocabulary, take_positions
+from distserve_worker.engine.models.vocabulary import Head, Vocabulary, take_positions
 from distserve_worker.weights.config import ModelConfig
 from distserve_worker.weights.families.opt import OptConfig
 
@@ -39,10 +39,10 @@ def _entrance(config: OptConfig, weights: Weights, place: Place, vocabulary: Voc
     )
 
 
-def _exit(config: OptConfig, weights: Weights, place: Place, vocabulary: Vocabulary) -> Exit:
+def _exit(config: OptConfig, weights: Weights, place: Place, head: Head) -> Exit:
     norm = _norm(config, weights, _DECODER + "final_layer_norm") if config.final_norm else None
     narrow = _between_widths(config, weights, place, "project_out", config.hidden, config.embedding_width)
-    return Exit(norm, vocabulary, narrow)
+    return Exit(norm, head, narrow)
 
 
 def _between_widths(

@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
 from distserve_worker.engine.models.interface import Collective, Part, Place, Weights
+from distserve_worker.engine.models.linear import Linear, as_linear
+from distserve_worker.engine.models.packed import packs
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A row for each token, in equal shares over the ranks of a stage: embeds tokens, or scores them as the head.
+    """A row for each token, in equal shares over the ranks of a stage.
 
     The last shares are filled up with zeros where the ranks do not divide the vocabulary.
     """
@@ -29,9 +31,26 @@ class Vocabulary:
         found = embedding(local.masked_fill_(others, 0), self.rows)
         return self.collective.sum(found.masked_fill_(others.unsqueeze(1), 0.0))
 
-    def scores(self, hidden: torch.Tensor) -> torch.Tensor:
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Scores every token of a vocabulary."""
+
+    matrix: Linear  # [share, width]
+    size: int
+    collective: Collective
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """[m, width] → the whole vocabulary's scores [m, size] in FP32."""
-        return self.collective.gather(linear(hidden, self.rows))[:, : self.size].float()
+        return self.collective.gather(self.matrix(hidden))[:, : self.size].float()
+
+
+def head_of(vocabulary: Vocabulary) -> Head:
+    """What scores tokens by the same rows; where matrices are packed it has a copy of them."""
+    rows = vocabulary.rows
+    if rows.is_meta and packs(torch.device("cpu"), rows.dtype):
+        rows = rows.clone()  # so that it counts
+    return Head(as_linear(rows), vocabulary.size, vocabulary.collective)
 
 
 @dataclass(frozen=True, slots=True)

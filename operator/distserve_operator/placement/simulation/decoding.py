@@ -58,7 +58,9 @@ def wake(state: DecodeState, one: int, now: float) -> None:
         state.due_steps[one] = 0
         return
     base, slope, lines = state.base[one], state.slope[one], state.lines[one]
-    steps = steps_until(base, slope, lines, now - state.now[one], state.due_steps[one])
+    steps = 1  # while a pull blocks the instance sees nothing; a step follows before it looks again
+    if now >= state.now[one]:
+        steps = steps_until(base, slope, lines, now - state.now[one], state.due_steps[one])
     if steps < state.due_steps[one]:
         state.due_steps[one] = steps
         state.due[one] = state.now[one] + time_of(base, slope, lines, steps)

@@ -1,7 +1,7 @@
 """Parallelism and counts: what the search chooses."""
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 
@@ -86,16 +86,3 @@ def proportions(placement: Placement) -> Hashable:
     n, m, units = placement.prefill.replicas, placement.decode.replicas, placement.units
     one = math.gcd(n, m)
     return placement.prefill.shape, placement.decode.shape, n // one, m // one, n // units, placement.segments
-
-
-def smaller(placement: Placement) -> Iterator[Placement]:
-    """The fleets of the same proportions with fewer devices, the largest first."""
-    if isinstance(placement, Colocated):
-        shape, chunk = placement.pool.shape, placement.chunk
-        yield from (Colocated(Pool(shape, count), chunk) for count in range(placement.pool.replicas - 1, 0, -1))
-        return
-    prefill, decode, units = placement.prefill, placement.decode, placement.units
-    parts = units if units > 1 else math.gcd(prefill.replicas, decode.replicas)
-    for count in range(parts - 1, 0, -1):
-        kept = [Pool(pool.shape, pool.replicas * count // parts) for pool in (prefill, decode)]
-        yield Disaggregated(kept[0], kept[1], count if units > 1 else 1, placement.segments)

@@ -13,10 +13,10 @@ from distserve_operator.placement.search.cells import bounded, cells_of, one_cel
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.fewest import by_devices
 from distserve_operator.placement.search.paper import paper_rule
-from distserve_operator.placement.search.racing import Finalist, Winner, race, race_on, simplicity
+from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
 from distserve_operator.placement.search.spaces import fits, shapes
 from distserve_operator.placement.search.verifying import Verifier
-from distserve_operator.placement.shape import Colocated, Placement, smaller
+from distserve_operator.placement.shape import Colocated, Placement
 from distserve_operator.placement.workload.path import Path
 
 RUNNERS_UP: Final = 1  # measured besides the best of each kind
@@ -122,8 +122,6 @@ def _best(search: _Search, feasible: bool) -> Plan:
             kind.rival = next(iter(joint.best_roughly(kind.evaluator).kept), None)
     finalists = [one for kind in search.kinds for one in kind.finalists]
     winner = race(search.verifier, finalists) if finalists else None
-    if winner is not None and feasible:  # what fewer devices could do as well was left out of the search
-        winner = race_on(search.verifier, winner, smaller(winner.placement))
     return _explained(search, winner, feasible)
 
 

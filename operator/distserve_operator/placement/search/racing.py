@@ -1,10 +1,10 @@
 """Which finalist is the best: the highest level held on fresh paths, and of equal ones the simplest.
 
 Levels are the grid of the goodput per device, so two fleets tie when they hold the same ones. What holds the highest
-level depends on nothing else; hence a tighter target, or fewer devices, never raises the goodput per device.
+level depends on nothing else; hence a tighter target never raises the goodput per device.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distserve_operator.placement.search.verifying import Verifier
@@ -29,14 +29,6 @@ def race(verifier: Verifier, finalists: Sequence[Finalist]) -> Winner:
     for placement, _ in ordered[1:]:
         first = _challenged(verifier, first, placement, near)
     return first
-
-
-def race_on(verifier: Verifier, best: Winner, challengers: Iterable[Placement]) -> Winner:
-    """The best once some more have challenged it that were not expected to be better."""
-    for placement in challengers:
-        if best.level is None or verifier.evaluator.holds(placement, best.level + 1):
-            best = _challenged(verifier, best, placement, best.level or 0)
-    return best
 
 
 def _challenged(verifier: Verifier, best: Winner, placement: Placement, near: int) -> Winner:

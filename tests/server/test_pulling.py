@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,7 +17,23 @@ from distserve_worker.server.pulling import MAX_PULLS, MAX_PULLS_OF_ONE_PEER
 from distserve_worker.transfer.tcp.framing import HELLO_BYTES, TRAILER, Header, Status, pack_header
 
 PROMPT = [5] * 40
+LIMITS: dict[str, Any] = {"max_model_length": 2048, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
 BLOCK_BYTES = 3 * 2 * 12 * 16 * 64 * 4
+
+
+@pytest.fixture(scope="module")
+def narrow_decode(wide_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A decode worker with room for one request at a time."""
+    worker = WorkerProcess("decode", wide_llama, tmp_path_factory.mktemp("narrow"), **LIMITS | {"max_running": 1})
+    yield worker
+    worker.kill()
+
+
+@pytest.fixture
+def narrow(narrow_decode: WorkerProcess) -> Iterator[WorkerProcess]:
+    """That worker, which every test has to leave empty."""
+    yield narrow_decode
+    narrow_decode.wait_until_empty()
 
 
 @pytest.fixture
@@ -112,6 +129,36 @@ async def test_an_offer_of_something_else_is_a_lost_kv(
     assert leg.failure == "KV_LOST"
 
 
+async def test_a_peer_that_no_transport_reaches_is_told_apart_from_a_lost_kv(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B3: found out at the first meeting, before anything is asked for."""
+    peer.ways = ["nccl", "shm"]  # there is no GPU, and the probe is none of shm
+    stream = gateway.attach(decode.grpc)
+    leg = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
+    await stream.until_over(leg)
+    assert leg.failure == "KV_UNREACHABLE"
+    assert leg.failed is not None
+    assert "nccl, shm" in leg.failed.message
+    assert not peer.pulls
+
+
+async def test_a_peer_is_asked_once_how_it_is_reached_until_something_fails(
+    decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+) -> None:
+    """B8: another incarnation is another peer."""
+    stream = gateway.attach(decode.grpc)
+    data = pack_header(Header(Status.READY, 3, 3 * BLOCK_BYTES)) + bytes(3 * BLOCK_BYTES) + TRAILER
+    told = [("a", data, 1), ("a", data, 1), ("b", data, 2), ("b", b"", 2), ("b", data, 3)]
+    for incarnation, answer, connects in told:
+        handle = peer.handle(len(PROMPT), incarnation=incarnation)
+        leg = await stream.submit(PROMPT, [1], kv=handle, max_tokens=2)
+        with await accepted(peer) as sock:
+            await asyncio.to_thread(sock.sendall, answer)
+        await stream.until_over(leg)
+        assert peer.connects == connects
+
+
 async def test_a_cancelled_pull_ends_although_the_sender_stands_still(
     decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
@@ -147,10 +194,10 @@ async def test_decode_goes_on_while_all_pulls_from_one_peer_stand_still(
 
 
 async def test_a_lease_is_renewed_while_the_leg_waits_for_room(
-    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+    prefill: WorkerProcess, narrow: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
     """B6: a lease of 0.3 s is kept alive; when it cannot be renewed any more the KV is lost at once."""
-    stream, running = await decoding(gateway, prefill, decode)
+    stream, running = await decoding(gateway, prefill, narrow)
     peer.lease_milliseconds = 300
     waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
     await peer.until(lambda: peer.renewals >= 4)
@@ -164,10 +211,10 @@ async def test_a_lease_is_renewed_while_the_leg_waits_for_room(
 
 
 async def test_a_renewal_that_does_not_get_through_is_tried_again(
-    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+    prefill: WorkerProcess, narrow: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
     """B6: only what the prefill worker itself says of the lease ends the leg."""
-    stream, running = await decoding(gateway, prefill, decode)
+    stream, running = await decoding(gateway, prefill, narrow)
     peer.lease_milliseconds = 10_000
     peer.renew_refusal = grpc.StatusCode.UNAVAILABLE
     waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))
@@ -181,10 +228,10 @@ async def test_a_renewal_that_does_not_get_through_is_tried_again(
 
 
 async def test_a_lease_that_cannot_be_renewed_until_its_end_is_out_of_reach(
-    prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
+    prefill: WorkerProcess, narrow: WorkerProcess, gateway: Gateway, peer: ScriptedPeer
 ) -> None:
     """B6."""
-    stream, running = await decoding(gateway, prefill, decode)
+    stream, running = await decoding(gateway, prefill, narrow)
     peer.lease_milliseconds = 500
     peer.renew_refusal = grpc.StatusCode.UNAVAILABLE
     waiting = await stream.submit(PROMPT, [1], kv=peer.handle(len(PROMPT)))

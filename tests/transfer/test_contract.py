@@ -16,6 +16,7 @@ from distserve_worker.engine.interface import KvLayout, KvShard
 from distserve_worker.transfer.agent import Share, Way
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.transfer.nccl import pynccl
 from distserve_worker.transfer.opening import open_pulling_agent
 
 LAYOUT = KvLayout(layers=4, kv_heads=4, head_dim=16, block_tokens=16, dtype="FP32")
@@ -81,14 +82,19 @@ def _device(transport: str) -> str:
         return "cpu"
     if not torch.cuda.is_available():
         pytest.skip(f"{transport} needs a machine with a GPU")
+    if transport == "nccl" and not pynccl.is_installed():
+        pytest.skip("nccl needs the extra gpu: nccl4py is not installed")
     return "cuda"
 
 
 @pytest.fixture(scope="module", params=["tcp", "shm", "cuda_ipc", "nccl"])
 def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
     memory = Memory(LAYOUT, BLOCKS, WHOLE, 1, _device(request.param))
-    with rank_process(memory) as rank:
-        yield Ends(request.param, memory, rank)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCCL_HOSTID", "reader")  # two ranks on one GPU count as two pods
+        patch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+        with rank_process(memory) as rank:
+            yield Ends(request.param, memory, rank)
 
 
 @pytest.fixture

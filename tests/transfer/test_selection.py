@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_worker.engine.interface import KvLayout, KvShard, Region
-from distserve_worker.transfer.memory.host import selected_parts
+from distserve_worker.transfer.memory.host import common_runs, selected_parts
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.memory.staging import incoming, outgoing
 from distserve_worker.transfer.resharding import pieces
@@ -83,3 +83,20 @@ def test_parts_outside_a_regions_shard_cannot_be_selected(part: KvShard) -> None
     region = random_region(LAYOUT, 4, KvShard(2, 2, 0, 2))
     with pytest.raises(ValueError, match="not in the region"):
         Selection(region, (0,), part)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.integers(1, 5))
+def test_runs_are_the_same_blocks_in_the_same_order(pairs: list[tuple[int, int]], most: int) -> None:
+    ours, theirs = zip(*pairs, strict=True)
+    runs = list(common_runs(ours, theirs, most))
+    unrolled = [
+        pair
+        for target, source in runs
+        for pair in zip(range(target.start, target.stop), range(source.start, source.stop), strict=True)
+    ]
+    assert unrolled == pairs
+    assert all(1 <= target.stop - target.start <= most for target, _ in runs)
+
+
+def test_neighbours_on_both_sides_are_one_run() -> None:
+    assert list(common_runs((4, 5, 6, 8), (0, 1, 2, 3), 10)) == [(slice(4, 7), slice(0, 3)), (slice(8, 9), slice(3, 4))]

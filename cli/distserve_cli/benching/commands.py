@@ -1,4 +1,4 @@
-"""`distserve bench placement`: measurements of the placement search."""
+"""`distserve bench`: measurements of the placement search and of how KV moves."""
 
 import json
 from pathlib import Path
@@ -27,6 +27,39 @@ def placement(folder: Path) -> None:
     target = folder / "placement.json"
     target.write_text(json.dumps({"speed": speed, "savings": savings}, indent=2) + "\n")
     click.echo(f"written to {target}")
+
+
+@bench.command()
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
+@click.option("--model", type=click.Path(exists=True, path_type=Path), help="default: SmolLM2 out of the cache")
+def transfer(folder: Path, model: Path | None) -> None:
+    """Speed of the transports between two processes, and the share of a request that its pull takes."""
+    from distserve_cli.benching.transfer import bench_share, bench_speeds
+    from distserve_devcluster.weights import fetch_weights
+
+    speeds, share = bench_speeds(), bench_share(model or fetch_weights(click.echo))
+    _print_transfers(speeds)
+    _print_share(share)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "transfer.json"
+    target.write_text(json.dumps({"speeds": speeds, "share": share}, indent=2) + "\n")
+    click.echo(f"written to {target}")
+
+
+def _print_transfers(speeds: dict[str, Any]) -> None:
+    click.echo("| transport | MiB | GB/s | copy in one process, GB/s | ratio |\n|---|---|---|---|---|")
+    for row in speeds["rows"]:
+        pull, copy = row["pullBytesPerSecond"] / 1e9, row["copyBytesPerSecond"] / 1e9
+        size = row["nbytes"] // 2**20
+        click.echo(f"| {row['transport']} | {size} | {pull:.2f} | {copy:.2f} | {row['ratio']:.2f} |")
+
+
+def _print_share(share: dict[str, Any]) -> None:
+    row = share["rows"][0]
+    click.echo(
+        f"\na pull over {row['transport']} takes {100 * share['share']:.2f} % of a request's time "
+        f"({row['kv_bytes'] / 1e6:.0f} MB, median of {len(share['rows'])} requests)\n"
+    )
 
 
 def _print_speed(speed: dict[str, Any]) -> None:

@@ -1,16 +1,14 @@
 """Runs the placement benchmarks: CPU time of the search, and devices that the joint rule saves."""
 
-import platform
 import resource
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numba
 import numpy as np
 
 from distserve_cli.benching.cases import Case, savings_cases, speed_cases
+from distserve_cli.benching.machine import machine_with
 from distserve_operator.placement.answer import Plan
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.search.answering import plan
@@ -32,7 +30,11 @@ def bench_speed() -> Row:
     """CPU seconds of each search, the least of some; ratios to the published code where there are figures of it."""
     load()
     rows = [_speed_row(case) for case in speed_cases()]
-    return {"rows": rows, "peakMebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, **_machine()}
+    return {
+        "rows": rows,
+        "peakMebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **machine_with("numba", "numpy"),
+    }
 
 
 def bench_savings() -> Row:
@@ -40,7 +42,7 @@ def bench_savings() -> Row:
     load()
     rows = [_savings_row(case) for case in savings_cases()]
     saved = [1 - row["joint"]["devices"] / row["paper"]["devices"] for row in rows]
-    return {"rows": rows, "meanSaving": float(np.mean(saved)), **_machine()}
+    return {"rows": rows, "meanSaving": float(np.mean(saved)), **machine_with("numba", "numpy")}
 
 
 def _speed_row(case: Case) -> Row:
@@ -82,17 +84,3 @@ def _timed(question: Question, times: int) -> Timed:
         found = plan(question)
         seconds.append(time.process_time() - start)
     return Timed(found, seconds)
-
-
-def _machine() -> Row:
-    versions = {"python": platform.python_version(), "numba": numba.__version__, "numpy": np.__version__}
-    return {"machine": platform.machine(), "processor": _processor(), "versions": versions}
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as info:  # noqa: PTH123
-            lines: Iterable[str] = info.read().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

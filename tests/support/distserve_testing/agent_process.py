@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -65,5 +66,6 @@ def rank_process(memory: Memory) -> Iterator[RankProcess]:
 
 
 def _main(connection: Connection, memory: Memory) -> None:
+    os.environ["NCCL_HOSTID"] = f"rank-{os.getpid()}"  # so that NCCL takes it for another pod
     agent = open_agent(memory.region(), listen("127.0.0.1", 0), "127.0.0.1", MAX_TRANSFERS)
     serve_agent(connection, agent)

@@ -68,7 +68,9 @@ def _staged(selection: Selection, run: slice) -> Bytes:
 def _from_device(selection: Selection) -> Iterator[Sequence[memoryview]]:
     blocks = DeviceBlocks(selection)
     for run in runs(selection):
-        yield [blocks.gather(run).cpu().numpy().reshape(-1).data]
+        with blocks.on_stream():
+            staged = blocks.gather(run).cpu()
+        yield [staged.numpy().reshape(-1).data]
 
 
 def _to_device(selection: Selection) -> Iterator[memoryview]:

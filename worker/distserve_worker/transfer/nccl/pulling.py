@@ -47,9 +47,9 @@ class _Link:
         except TransferError:
             self.connection.close()
             raise
-        room = torch.zeros(FIRST_BYTES, dtype=torch.uint8, device=device)
-        torch.cuda.synchronize(device)
         try:
+            with torch.cuda.stream(self._pair.stream):
+                room = torch.zeros(FIRST_BYTES, dtype=torch.uint8, device=device)
             self._pair.receive(room, limit.check)
             self._pair.wait(limit.check)
             if room.tolist() != first_message():
@@ -68,12 +68,17 @@ class _Link:
         if (blocks, nbytes) != (len(selection.blocks), selection.nbytes):
             text = f"offered {blocks} blocks, {nbytes} bytes; needed {len(selection.blocks)}, {selection.nbytes}"
             raise TransferError(Fault.MISMATCH, text)
+
+        def check() -> None:
+            limit.check()
+            self.connection.check_open()
+
         target = DeviceBlocks(selection)
         for run in runs(selection, CHUNK_BYTES):
             room = target.room(run)
             self._pair.stream.wait_stream(target.stream)
-            self._pair.receive(room.view(-1), limit.check)
-            self._pair.wait(limit.check)
+            self._pair.receive(room.view(-1), check)
+            self._pair.wait(check)
             target.scatter(run, room)
             target.wait(limit.check)
         self.connection.send([TAKEN])
@@ -106,7 +111,6 @@ class _Peer:
         """Raises `TransferError`."""
         self._acquire(limit)
         try:
-            limit.check()
             link = self._met(limit)
             self._running = limit
             link.pull(source, selection, limit)
@@ -141,6 +145,7 @@ class _Peer:
             link.close()
 
     def _acquire(self, limit: Limit) -> None:
+        limit.check()
         while not self._lock.acquire(timeout=_LOCK_POLL_SECONDS):
             limit.check()
 

@@ -160,12 +160,17 @@ class NcclServing:
 def _send(connection: Connection, pair: Pair, grant: Grant, limit: Limit) -> None:
     selection = grant.selection
     connection.send([HEADER.pack(True, len(selection.blocks), selection.nbytes)])
+
+    def check() -> None:
+        limit.check()
+        connection.check_open()
+
     blocks = DeviceBlocks(selection)
     for run in runs(selection, CHUNK_BYTES):
         staged = blocks.gather(run)
         pair.stream.wait_stream(blocks.stream)
-        pair.send(staged.view(-1), limit.check)
-        pair.wait(limit.check)
+        pair.send(staged.view(-1), check)
+        pair.wait(check)
     if connection.receive(len(TAKEN)) != TAKEN:
         raise TransferError(Fault.MISMATCH, "the reader did not say that it has everything")
 

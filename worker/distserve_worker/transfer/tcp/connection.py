@@ -56,6 +56,13 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    def check_open(self) -> None:
+        """Raise `TransferError` when the other end has closed it, or this one was aborted."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        if self._aborted or poll.poll(0):
+            raise self._closed("the peer closed the connection before the end")
+
     def receive(self, size: int) -> bytes:
         """Exactly `size` bytes. Raises `TransferError`."""
         data = bytearray(size)

@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 # two folders of tests at a time; each waits for its processes most of the time
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help install demo down test test-fast bench-placement bench-transfer test-gpu verify format proto constraints clean
+.PHONY: help install demo down test test-fast bench-placement bench-engine bench-transfer test-gpu verify format proto constraints clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
@@ -37,6 +37,9 @@ test-gpu: $(STAMP)  ## the transports on a GPU, one is enough; says what ran whe
 
 bench-placement: $(STAMP)  ## CPU time of the placement search, devices that it saves
 	@$(BIN)/distserve bench placement
+
+bench-engine: $(STAMP)  ## steps of the engine against transformers
+	@$(BIN)/distserve bench engine
 
 bench-transfer: $(STAMP)  ## speed of the KV transports, share of a request that its pull takes
 	@$(BIN)/distserve bench transfer

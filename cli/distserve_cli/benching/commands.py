@@ -1,6 +1,8 @@
-"""`distserve bench`: measurements of the placement search and of how KV moves."""
+"""`distserve bench`: measurements of the placement search, of the engine's steps and of how KV moves."""
 
 import json
+import os
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,31 @@ def transfer(folder: Path, model: Path | None) -> None:
     target = folder / "transfer.json"
     target.write_text(json.dumps({"speeds": speeds, "share": share}, indent=2) + "\n")
     click.echo(f"written to {target}")
+
+
+@bench.command()
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
+@click.option("--model", type=click.Path(exists=True, path_type=Path), help="default: SmolLM2 out of the cache")
+@click.option("--threads", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="all CPUs")
+def engine(folder: Path, model: Path | None, threads: int) -> None:
+    """Prefill and decode steps against transformers in the same process."""
+    from distserve_cli.benching.engine import bench_steps
+    from distserve_devcluster.weights import fetch_weights
+
+    steps = bench_steps(model or fetch_weights(click.echo), threads)
+    _print_steps(steps)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "engine.json"
+    target.write_text(json.dumps(steps, indent=2) + "\n")
+    click.echo(f"written to {target}")
+
+
+def _print_steps(steps: dict[str, Any]) -> None:
+    click.echo("| step | ms | transformers, ms | times as fast |\n|---|---|---|---|")
+    for row in steps["rows"]:
+        ours, theirs = (1000 * statistics.median(row[side]) for side in ("engine", "transformers"))
+        what = f"prompt of {row['size']} tokens" if row["phase"] == "prefill" else f"decode batch of {row['size']}"
+        click.echo(f"| {what} | {ours:.0f} | {theirs:.0f} | {row['ratio']:.2f} |")
 
 
 def _print_transfers(speeds: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from distserve_worker.server.kv_wire import shard_of
 from distserve_worker.transfer.agent import Agent
 from distserve_worker.transfer.memory.selection import contains
 
-MOST_PIECES: Final = 1024
+MOST_PIECES: Final = 256  # each of 32 ranks takes something from 8 others
 
 _Pieces = Sequence[kv_pb2.Piece]
 _Check = Callable[[_Pieces, Sequence[KvShard], Sequence[Agent]], str | None]
@@ -41,10 +41,13 @@ def _inside(pieces: _Pieces, shards: Sequence[KvShard], _: Sequence[Agent]) -> s
 
 
 def _once(pieces: _Pieces, _: Sequence[KvShard], __: Sequence[Agent]) -> str | None:
+    of_reader: dict[int, list[tuple[int, KvShard]]] = {}
     for place, piece in enumerate(pieces):
-        for earlier, other in enumerate(pieces[:place]):
-            if piece.reader_rank == other.reader_rank and _overlap(shard_of(piece.part), shard_of(other.part)):
+        part, taken = shard_of(piece.part), of_reader.setdefault(piece.reader_rank, [])
+        for earlier, other in taken:
+            if _overlap(part, other):
                 return f"pieces[{place}].part: rank {piece.reader_rank} takes some of it with pieces[{earlier}] already"
+        taken.append((place, part))
     return None
 
 

@@ -17,7 +17,7 @@ from distserve_worker.transfer.interface import TransferError
 from distserve_worker.transfer.resharding import Piece, pieces
 
 _MAX_ROUTES: Final = 64
-_TRY_SECONDS: Final = 5.0  # for all transports of one pair of ranks together
+_TRY_SECONDS: Final = 10.0  # for all transports of one pair of ranks together; NCCL alone needs some seconds
 _TRIES_AT_ONCE: Final = 8
 
 _Key = tuple[str, tuple[KvShard, ...]]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from distserve_testing.instances import Instance, Service
@@ -43,7 +43,7 @@ def kv_heads(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def model(kv_heads: int, tmp_path_factory: pytest.TempPathFactory) -> TinyLlama:
     folder = tmp_path_factory.mktemp("twelve-heads")
-    sizes = {"hidden_size": HEADS * HEAD_DIM, "intermediate_size": 64, "num_hidden_layers": LAYERS}
+    sizes: dict[str, Any] = {"hidden_size": HEADS * HEAD_DIM, "intermediate_size": 64, "num_hidden_layers": LAYERS}
     return TinyLlama(folder, write_tiny_llama(folder, num_attention_heads=HEADS, num_key_value_heads=kv_heads, **sizes))
 
 

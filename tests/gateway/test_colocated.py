@@ -58,9 +58,10 @@ def test_stages_and_workers_are_told(colocated: WorkerProcess, start_gateway: St
 def test_a_client_that_leaves_frees_the_worker(colocated: WorkerProcess, start_gateway: StartGateway) -> None:
     """B5."""
     gateway = start_gateway(colocated).wait_until_usable()
-    body = {"model": "test-model", "prompt": "go on", "max_tokens": 4000, "ignore_eos": True, "stream": True}
     with gateway.openai() as client:
-        stream = client.completions.create(**body | {"extra_body": {"ignore_eos": body.pop("ignore_eos")}})
+        stream = client.completions.create(
+            model="test-model", prompt="go on", max_tokens=4000, stream=True, extra_body={"ignore_eos": True}
+        )
         next(iter(stream))
         stream.close()
     colocated.wait_until_empty()

@@ -38,7 +38,9 @@ def start_worker(wide_llama: Path, tmp_path: Path) -> Iterator[StartWorker]:
     """Starts workers that live for one test."""
     started: list[WorkerProcess] = []
 
-    def start(role: Literal["prefill", "decode", "colocated"], model: Path | str = wide_llama, **flags: Any) -> WorkerProcess:
+    def start(
+        role: Literal["prefill", "decode", "colocated"], model: Path | str = wide_llama, **flags: Any
+    ) -> WorkerProcess:
         started.append(WorkerProcess(role, model, tmp_path, **LIMITS | flags))
         return started[-1]
 

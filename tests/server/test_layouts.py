@@ -42,7 +42,7 @@ async def test_any_two_shapes_give_the_text_of_one_process(
     expected = await _generated(gateway.attach(prefill.grpc), gateway.attach(decode.grpc))
     cut = start_worker("prefill", **prefill_shape), start_worker("decode", **decode_shape)
     for worker in cut:
-        await asyncio.to_thread(lambda worker=worker: worker.listening)
+        await asyncio.to_thread(worker.wait_until_empty)
     assert await _generated(gateway.attach(cut[0].grpc), gateway.attach(cut[1].grpc)) == expected
     for worker in cut:
         worker.wait_until_empty()

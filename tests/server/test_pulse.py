@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from distserve_worker.engine.building import EngineConfig, build_engine
+from distserve_worker.engine.blueprint import EngineConfig
+from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.interface import Happening, Work
 from distserve_worker.server.arrivals import Batch
 from distserve_worker.server.commands import Admit
@@ -106,7 +107,7 @@ async def test_a_step_that_never_ends_is_noticed_with_the_tokens_that_it_runs(
         return ()
 
     monkeypatch.setattr(engine, "step", hang)
-    thread = EngineThread(lambda: Loaded(engine, "digest", max_step_tokens=30), pulse)
+    thread = EngineThread(lambda _: Loaded(engine, "digest", max_step_tokens=30), pulse)
     heard: asyncio.Queue[Batch] = asyncio.Queue()
     thread.listen(heard.put_nowait)
     await thread.ready

@@ -21,7 +21,9 @@ _DEFAULTS: Final = {
 class WorkerProcess(LoopbackProcess):
     """One `python -m distserve_worker.server`; `flags` are named as on the command line, without the dashes."""
 
-    def __init__(self, role: Literal["prefill", "decode", "colocated"], model: Path | str, folder: Path, **flags: Any) -> None:
+    def __init__(
+        self, role: Literal["prefill", "decode", "colocated"], model: Path | str, folder: Path, **flags: Any
+    ) -> None:
         """Start it; `folder` gets its log and its termination log."""
         given = {name.replace("_", "-"): value for name, value in flags.items()}
         settings = {"role": role, "model": model} | _DEFAULTS | given

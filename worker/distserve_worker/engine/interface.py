@@ -273,7 +273,7 @@ class Engine(Protocol):
         ...
 
     def import_target(self, request_id: str) -> tuple[BlockRef, ...]:
-        """Blocks for the KV of the prompt and all output tokens but the last, of a `Reserved` request, on every rank."""
+        """Blocks of a `Reserved` request, on every rank, for the KV of all its tokens but the last."""
         ...
 
     def imported(self, request_id: str) -> None:

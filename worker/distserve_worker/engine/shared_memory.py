@@ -11,8 +11,8 @@ import torch
 def shared_bytes(count: int) -> tuple[torch.Tensor, int]:
     """`count` bytes [count] of uint8, and the descriptor of the file they are; it is closed with the memory.
 
-    The file is anonymous (memfd), so the size of /dev/shm is no limit, and sealed, so that it never shrinks under whoever
-    has mapped it. It takes memory page by page, when it is first written. Raises OSError.
+    The file is anonymous (memfd), so the size of /dev/shm is no limit, and sealed, so that it never shrinks under
+    whoever has mapped it. It takes memory page by page, when it is first written. Raises OSError.
     """
     file = os.memfd_create("distserve-kv", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

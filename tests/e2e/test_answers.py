@@ -50,7 +50,12 @@ def test_openai_python_talks_to_it(deployed: Deployed) -> None:
         chunks = list(stream)
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
         assert text == chat.choices[0].message.content
-        assert chunks[-1].usage == chat.usage
+        streamed, whole = chunks[-1].usage, chat.usage
+        assert streamed is not None
+        assert whole is not None
+        assert (streamed.prompt_tokens, streamed.completion_tokens) == (whole.prompt_tokens, whole.completion_tokens)
+        assert streamed.prompt_tokens_details is not None
+        assert streamed.prompt_tokens_details.cached_tokens == whole.prompt_tokens // 16 * 16, "the prompt came before"
         with pytest.raises(openai.NotFoundError, match="no-such-model"):
             client.completions.create(model="no-such-model", prompt="x")
         with pytest.raises(openai.BadRequestError, match="temperature"):

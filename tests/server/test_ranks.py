@@ -1,13 +1,18 @@
 """An instance of several processes: it lives and dies as one."""
 
+import multiprocessing
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from distserve_testing.models import write_tiny_llama
 from distserve_testing.workers import WorkerProcess
+
+from distserve_worker.server.ranks.messages import Progress
+from distserve_worker.server.ranks.process import ProgressTeller
 
 StartWorker = Callable[..., WorkerProcess]
 WAIT_SECONDS = 30
@@ -81,3 +86,20 @@ def test_what_is_wrong_with_the_weights_of_a_rank_is_told_by_the_instance(
     worker = start_worker("colocated", model=tmp_path, tp=2, max_model_length=256)
     assert worker.exit_status() == 1
     assert worker.termination_log.read_text().startswith("ModelInvalid: ")
+
+
+def test_a_rank_loads_on_while_its_driver_does_not_listen() -> None:
+    """The driver loads its own part meanwhile; weights are many more than messages fit into a pipe."""
+    weights = 20_000
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs, ThreadPoolExecutor(1) as threads:
+        told = ProgressTeller(theirs)
+        loading = threads.submit(lambda: [told(done / weights) for done in range(1, weights + 1)])
+        try:
+            loading.result(WAIT_SECONDS)
+        finally:
+            heard = []
+            while not loading.done() or ours.poll():
+                heard.append(ours.recv())
+    assert heard[-1] == Progress(1.0)
+    assert heard == sorted(heard, key=lambda progress: progress.share)

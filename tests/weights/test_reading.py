@@ -200,6 +200,7 @@ class TestHuggingFace:
             ("hidden_size", "wide", "a whole number"),
             ("hidden_size", 32.5, "a whole number"),
             ("hidden_size", True, "a whole number"),
+            ("hidden_size", 2**70, "at most 2147483647"),
             ("rms_norm_eps", "small", "a number"),
             ("rope_theta", 10**400, "a number"),
             ("tie_word_embeddings", "no", "true or false"),

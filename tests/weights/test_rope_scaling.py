@@ -56,6 +56,7 @@ def test_no_scaling_gives_no_divisors(scaling: dict[str, Any]) -> None:
     [
         ({"rope_type": "dynamic", "factor": 2.0}, r"dynamic is not known \(known: default, linear, llama3, yarn\)"),
         ({"rope_type": "longrope"}, "longrope is not known"),
+        ({"rope_type": ["linear"]}, "is not known"),
         ({"rope_type": "yarn"}, "yarn lacks the field 'factor'"),
         ({"rope_type": "linear", "factor": "much"}, "linear has a value that cannot be used"),
         ({"rope_type": "llama3", **LLAMA3, "factor": 0.0}, "llama3 has a value that cannot be used"),

@@ -1,9 +1,11 @@
 """Typed access to the fields of a JSON object, whose mistakes are named; null counts as absent."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from distserve_worker.weights.errors import ModelInvalid
+
+_MOST: Final = 2**31 - 1  # that is counted of anything in a model
 
 
 class Fields:
@@ -18,10 +20,12 @@ class Fields:
         return name in self._values and self._values[name] is None
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number."""
+        """A whole number that a model can count to."""
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(name, value, "a whole number")
+        if abs(value) > _MOST:
+            raise self._wrong(name, value, f"at most {_MOST}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

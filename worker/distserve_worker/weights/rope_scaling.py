@@ -37,7 +37,7 @@ def scaled_rope(scaling: Mapping[str, Any], base: RopeBase, where: str) -> Rope:
         raise ModelInvalid(f"{where}: rope scaling of its own for {', '.join(nested)} is not known")
     if scaling.get("partial_rotary_factor", 1.0) != 1.0:
         raise ModelInvalid(f"{where}: a partial_rotary_factor of {scaling['partial_rotary_factor']} is not known")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ModelInvalid(f"{where}: rope scaling {kind} is not known (known: {', '.join(_KINDS)})")
     try:
         return _KINDS[kind](scaling, base)

@@ -23,6 +23,25 @@ WITHOUT_DRIVER: Final = 3  # exit status
 WITHOUT_PEER: Final = 4  # another rank has gone first: it knows the reason
 
 
+class ProgressTeller:
+    """Tells the driver of every hundredth of the weights.
+
+    Not of every weight: the driver loads its own part before it listens, and a pipe that nobody reads from holds some
+    hundred messages, after which the rank would wait for it.
+    """
+
+    def __init__(self, control: Connection) -> None:
+        self._control = control
+        self._told = -1
+
+    def __call__(self, share: float) -> None:
+        """So much is read, from 0 to 1."""
+        hundredths = int(share * 100)
+        if hundredths > self._told:
+            self._told = hundredths
+            self._control.send(Progress(share))
+
+
 class _PeerGone(Exception):  # noqa: N818 - named after what happened
     """An exchange broke off; whose fault it was shows elsewhere."""
 
@@ -60,11 +79,8 @@ def _serve(assignment: Assignment, control: Connection, batches: Connection, tra
     blueprint = assignment.blueprint
     meeting = Meeting(blueprint.grid, assignment.rank)
 
-    def progress(share: float) -> None:
-        control.send(Progress(share))
-
     with model_faults(str(blueprint.config.model)):
-        built = build_rank(blueprint, assignment.rank, meeting.collective, progress)
+        built = build_rank(blueprint, assignment.rank, meeting.collective, ProgressTeller(control))
     agent = threading.Thread(target=_move_kv, args=(assignment, built.region, transfers), name="kv", daemon=True)
     agent.start()
     control.send(Loaded())

@@ -93,8 +93,13 @@ def test_a_rank_loads_on_while_its_driver_does_not_listen() -> None:
     weights = 20_000
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs, ThreadPoolExecutor(1) as threads:
-        told = ProgressTeller(theirs)
-        loading = threads.submit(lambda: [told(done / weights) for done in range(1, weights + 1)])
+        tell = ProgressTeller(theirs)
+
+        def load() -> None:
+            for done in range(1, weights + 1):
+                tell(done / weights)
+
+        loading = threads.submit(load)
         try:
             loading.result(WAIT_SECONDS)
         finally:

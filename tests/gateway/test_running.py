@@ -34,6 +34,7 @@ from distserve_proto.worker_pb2 import (
     PHASE_DECODE,
     PHASE_PREFILL,
     Load,
+    PutBack,
     RequestEvent,
     Sampling,
     Submit,
@@ -270,6 +271,30 @@ async def test_refusals_cost_no_attempt_while_another_worker_may_take_the_reques
     async with deployed(*full, prefill(prefills), decode(decodes(1))) as runner:
         await runner.run(generation(), answer)
     assert answer.tokens == [100, 101]
+
+
+def puts_back(submit: Submit) -> Iterable[RequestEvent]:
+    return [RequestEvent(request_id=submit.request_id, put_back=PutBack())]
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+async def test_a_request_that_was_put_back_waits_where_the_queues_are_full(answer: Answer, side: str) -> None:
+    """B13: for a new one the client can come back, one that has begun would be lost."""
+    full = fails(FAILURE_CODE_QUEUE_FULL)
+    first = prefill(prefills, full, prefills) if side == "prefill" else prefill(*[prefills] * 3)
+    second = decode(decodes(2, puts_back), *([full] if side == "decode" else []), decodes(2))
+    async with deployed(first, second) as runner:
+        await runner.run(generation(), answer)
+    assert answer.tokens == list(range(100, 100 + len(answer.tokens)))
+    assert answer.finish is Finish.LENGTH
+
+
+async def test_a_request_that_has_begun_does_not_wait_for_ever(answer: Answer) -> None:
+    full = prefill(prefills, *[fails(FAILURE_CODE_QUEUE_FULL)] * 1000)
+    async with deployed(full, decode(decodes(2, puts_back)), deadline_seconds=1) as runner:
+        with pytest.raises(ApiError, match="queues of all instances are full"):
+            await runner.run(generation(), answer)
+    assert answer.tokens == [100, 101, 102]
 
 
 async def test_when_all_queues_are_full_the_client_is_to_come_back(answer: Answer) -> None:

@@ -1,14 +1,17 @@
 """Runs a request to its end over as many pairs as it takes: no token is lost or repeated when one fails."""
 
+import asyncio
 import logging
+import time
 from dataclasses import dataclass
+from typing import Final
 
 from distserve_worker.gateway import errors
 from distserve_worker.gateway.answer import Answer
 from distserve_worker.gateway.attempt import Attempt
 from distserve_worker.gateway.deadlines import Deadlines
 from distserve_worker.gateway.errors import ApiError
-from distserve_worker.gateway.failures import LegFailedError, final, queues_full
+from distserve_worker.gateway.failures import Failure, LegFailedError, final, queues_full
 from distserve_worker.gateway.fleet import Fleet
 from distserve_worker.gateway.generation import Generation
 from distserve_worker.gateway.metrics import Metrics
@@ -17,6 +20,7 @@ from distserve_worker.gateway.routing import Candidate, Need
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
+_FULL_PAUSE_SECONDS: Final = 0.2  # before full queues are tried again for a request that has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,14 @@ class Runner:
 
     async def run(self, generation: Generation, answer: Answer) -> None:
         """Fill `answer`. Raises `ApiError` when the request cannot be finished; what it has produced stays in it."""
-        avoid: frozenset[str] = frozenset()
+        avoid, full = frozenset[str](), _Full(self.deadlines.base_seconds)
         spent, number = 0, 0
         failure: LegFailedError | None = None
         while spent < MAX_ATTEMPTS:
-            need = Need(len(generation.prompt) + _output(generation, answer), avoid)
+            need = Need(len(generation.prompt) + _output(generation, answer), avoid | full.avoid)
             first = self.fleet.choose_first(need)
+            if first is None and await full.is_over(len(answer.tokens)):
+                continue
             if first is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
             self._refuse_overload(first, answer)
@@ -44,7 +50,10 @@ class Runner:
             except LegFailedError as error:
                 failure = error
             self._report(generation, failure)
-            avoid |= failure.avoid
+            if failure.failure is Failure.QUEUE_FULL:
+                full.avoid |= failure.avoid
+            else:
+                avoid |= failure.avoid
             spent += failure.costs_an_attempt
         assert failure is not None
         raise final(failure, f"{MAX_ATTEMPTS} attempts have failed")
@@ -67,6 +76,29 @@ class Runner:
     def _report(self, generation: Generation, failure: LegFailedError) -> None:
         log.warning("request %s: %s: %s", generation.request_id, failure.failure, failure)
         self.metrics.retries.labels(failure.failure).inc()
+
+
+@dataclass(slots=True)
+class _Full:
+    """Instances whose queues were full, as one request met them. One that has begun waits for them: it may not be lost.
+
+    Every token that it gets meanwhile begins its `seconds` anew.
+    """
+
+    seconds: float
+    avoid: frozenset[str] = frozenset()
+    _tokens: int = 0
+    _end: float = 0.0
+
+    async def is_over(self, tokens: int) -> bool:
+        """Wait a little for room, with so many tokens; False when it was too long, or there is nothing to wait for."""
+        if tokens > self._tokens:
+            self._tokens, self._end = tokens, time.monotonic() + self.seconds
+        if not self.avoid or time.monotonic() >= self._end:
+            return False
+        await asyncio.sleep(_FULL_PAUSE_SECONDS)
+        self.avoid = frozenset()
+        return True
 
 
 def _output(generation: Generation, answer: Answer) -> int:

@@ -78,6 +78,13 @@ class TestSafetensors:
         with pytest.raises(ModelInvalid, match="header is truncated or damaged"):
             _load(folder)
 
+    @pytest.mark.parametrize("entry", [{"shape": [2.0]}, {"data_offsets": [0.5, 8.5]}], ids=str)
+    def test_numbers_that_are_not_whole(self, folder: Path, entry: dict[str, Any]) -> None:
+        header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry}).encode()
+        (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+        with pytest.raises(ModelInvalid, match="must be whole numbers"):
+            _load(folder)
+
     def test_no_weights_at_all(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
         with pytest.raises(ModelNotFound, match=r"model\.safetensors: no such file"):
@@ -90,7 +97,7 @@ class TestSafetensors:
         with pytest.raises(ModelNotFound, match=f"{shard.name}: no such file"):
             _load(tmp_path)
 
-    @pytest.mark.parametrize("content", ["{", "[]", "{}"])
+    @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": {"lm_head.weight": 5}}'])
     def test_a_damaged_index(self, folder: Path, content: str) -> None:
         (folder / "model.safetensors.index.json").write_text(content)
         with pytest.raises(ModelInvalid, match=r"index\.json: no weight_map"):

@@ -36,7 +36,10 @@ def _files(folder: Path) -> list[Path]:
 
 def _shards(index: Path) -> list[str]:
     try:
-        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+        if not all(isinstance(shard, str) for shard in shards):
+            raise TypeError("names of shards must be strings")
+        return sorted(shards)
     except _DAMAGES as error:
         raise ModelInvalid(f"{index}: no weight_map in it ({error})") from error
 
@@ -64,6 +67,8 @@ def _header(path: Path) -> tuple[int, Mapping[str, Any]]:
 def _tensor(name: str, entry: Mapping[str, Any], path: Path, start: int) -> StoredTensor:
     first, end = entry["data_offsets"]
     shape, dtype = tuple(entry["shape"]), str(entry["dtype"])
+    if not all(type(number) is int for number in (first, end, *shape)):
+        raise ValueError(f"tensor {name} of shape {shape} at bytes {first} to {end}: these must be whole numbers")
     if first < 0 or end < first or any(size < 0 for size in shape):
         raise ValueError(f"tensor {name} of shape {shape} at bytes {first} to {end}")
     items = math.prod(shape)

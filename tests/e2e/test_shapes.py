@@ -58,24 +58,12 @@ def manifest_of(sample: str, **shape: Any) -> Manifest:
     return manifest
 
 
-@pytest.mark.parametrize(
-    ("manifest", "shown"),
-    [
-        (manifest_of("smollm2-colocated"), "1xTP1 colocated, chunks of 256"),
-        (manifest_of("smollm2-colocated", tp=3), "1xTP3 colocated"),
-    ],
-    ids=["colocated", "colocated-tp3"],
-)
-def test_a_colocated_instance_answers_as_transformers_does(
-    cluster: Cluster,
-    reach: Reach,
-    manifest: Manifest,
-    shown: str,
-    smollm2_reference: "transformers.LlamaForCausalLM",
+def test_a_colocated_instance_of_three_ranks_answers_as_transformers_does(
+    cluster: Cluster, reach: Reach, smollm2_reference: "transformers.LlamaForCausalLM"
 ) -> None:
     """B12, B14, B34: its pods have a memory volume at /dev/shm when they hold several ranks."""
-    with applied(cluster, reach, manifest) as deployed:
-        assert shown in deployed.namespace.kubectl("get", "dsd", deployed.name)
+    with applied(cluster, reach, manifest_of("smollm2-colocated", tp=3, chunkTokens=256)) as deployed:
+        assert "1xTP3 colocated, chunks of 256" in deployed.namespace.kubectl("get", "dsd", deployed.name)
         assert deployed.condition("ColocatedReady")["status"] == "True"
         for prompt in PROMPTS:
             answer = answers(deployed, prompt)

@@ -1,11 +1,13 @@
-"""SmolLM2 through both engines: greedy text in FP32 equals transformers' token for token."""
+"""SmolLM2 through both engines: greedy text in FP32 equals transformers' token for token; its logits in BF16."""
 
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 from distserve_testing.engines import generate
-from distserve_testing.reference import require_greedy
+from distserve_testing.ranks import Instance
+from distserve_testing.reference import load_reference, require_greedy
 
 from distserve_worker.engine.blueprint import EngineConfig
 from distserve_worker.engine.building import build_engine
@@ -48,3 +50,16 @@ def test_greedy_text_equals_that_of_transformers(
     number: int,
 ) -> None:
     require_greedy(smollm2_reference, prompts[number], outputs[number])
+
+
+def test_logits_in_bf16_are_as_near_to_fp32_as_those_of_transformers(
+    smollm2_path: Path, smollm2_reference: transformers.LlamaForCausalLM, prompts: list[tuple[int, ...]]
+) -> None:
+    tokens = prompts[-2]
+    half = load_reference(smollm2_path).to(torch.bfloat16)
+    half.model.rotary_emb = smollm2_reference.model.rotary_emb  # conversion has rounded its frequencies
+    with torch.inference_mode():
+        exact, theirs = (model(torch.tensor([tokens])).logits[0].float() for model in (smollm2_reference, half))
+    ours = Instance(smollm2_path, "BF16").logits(tokens)
+    assert 0 < (ours - exact).square().mean() < 2.0 * (theirs - exact).square().mean()
+    assert (ours.argmax(-1) == exact.argmax(-1)).float().mean() > 0.95

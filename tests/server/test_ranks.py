@@ -1,6 +1,7 @@
 """An instance of several processes: it lives and dies as one."""
 
 import multiprocessing
+import queue
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,13 @@ import pytest
 from distserve_testing.models import write_tiny_llama
 from distserve_testing.workers import WorkerProcess
 
-from distserve_worker.server.ranks.messages import Progress
+from distserve_worker.engine.blueprint import EngineConfig, EngineRole, blueprint_of
+from distserve_worker.engine.parallel import Grid
+from distserve_worker.exiting import WorkerFailure
+from distserve_worker.server.ranks.launching import RankProcesses
+from distserve_worker.server.ranks.messages import Assignment, Progress
 from distserve_worker.server.ranks.process import ProgressTeller
+from distserve_worker.transfer.remote.agent import RemoteAgent
 
 StartWorker = Callable[..., WorkerProcess]
 WAIT_SECONDS = 30
@@ -52,8 +58,9 @@ def test_ranks_end_with_their_driver(start_worker: StartWorker) -> None:
     wait_until_gone([*ranks, *others])
 
 
-def test_ranks_end_after_the_driver_has_drained(start_worker: StartWorker) -> None:
-    worker = start_worker("colocated", pp=2)
+@pytest.mark.parametrize("role", ["colocated", "prefill", "decode"])
+def test_ranks_end_after_the_driver_has_drained(start_worker: StartWorker, role: str) -> None:
+    worker = start_worker(role, pp=2)
     ranks, others = processes_of(worker)
     for process in (psutil.Process(worker.process.pid), *ranks):
         process.send_signal(signal.SIGTERM)  # as a shell does it that ends a group
@@ -86,6 +93,23 @@ def test_what_is_wrong_with_the_weights_of_a_rank_is_told_by_the_instance(
     worker = start_worker("colocated", model=tmp_path, tp=2, max_model_length=256)
     assert worker.exit_status() == 1
     assert worker.termination_log.read_text().startswith("ModelInvalid: ")
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_rank_ends_when_its_driver_hangs_up_on_its_transports(
+    role: EngineRole, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its driver does so when a transfer does not end; what is left of that may never meet blocks of others."""
+    write_tiny_llama(tmp_path)
+    blueprint = blueprint_of(EngineConfig(role, tmp_path, 1 << 20, grid=Grid(tp=2)))
+    ranks = RankProcesses([Assignment(blueprint, 1, 1, "127.0.0.1", "127.0.0.1")])
+    request.addfinalizer(ranks.kill)
+    ranks.loaded(lambda *_: None)
+    told: queue.Queue[WorkerFailure] = queue.Queue()
+    ranks.watch(told.put)
+    RemoteAgent(ranks.transfers[0]).close()
+    reason = told.get(timeout=WAIT_SECONDS)
+    assert str(reason) == ("EngineFailed: rank 1 (stage 0, tensor rank 1): the driver has hung up on its transports")
 
 
 def test_a_rank_loads_on_while_its_driver_does_not_listen() -> None:

@@ -1,6 +1,7 @@
 """The engine thread: owns the engine, takes commands between steps, tells the event loop what happened."""
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -55,7 +56,8 @@ class EngineThread:
 
     def fail(self, error: BaseException) -> None:
         """End the engine, from any thread."""
-        self._loop.call_soon_threadsafe(self._fail, error)
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the worker with it
+            self._loop.call_soon_threadsafe(self._fail, error)
 
     async def stop(self) -> None:
         """End the thread after its step, or give up on it."""

@@ -1,5 +1,6 @@
 """The process of a rank that takes no requests: loads its part, then computes what the driver sends."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ from distserve_worker.engine.interface import Region
 from distserve_worker.exiting import WorkerFailure, described, model_faults
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
+from distserve_worker.transfer.agent import Agent
 from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.opening import open_agent, open_pulling_agent
 from distserve_worker.transfer.remote.serving import serve_agent
@@ -81,8 +83,8 @@ def _serve(assignment: Assignment, control: Connection, batches: Connection, tra
 
     with model_faults(str(blueprint.config.model)):
         built = build_rank(blueprint, assignment.rank, meeting.collective, ProgressTeller(control))
-    agent = threading.Thread(target=_move_kv, args=(assignment, built.region, transfers), name="kv", daemon=True)
-    agent.start()
+    moving = (assignment, built.region, control, transfers)
+    threading.Thread(target=_move_kv, args=moving, name="kv", daemon=True).start()
     control.send(Loaded())
     meet = control.recv()
     assert isinstance(meet, Meet), f"the driver said {meet}"
@@ -95,13 +97,29 @@ def _serve(assignment: Assignment, control: Connection, batches: Connection, tra
         raise _PeerGone(str(error)) from error
 
 
-def _move_kv(assignment: Assignment, region: Region, transfers: Connection) -> None:
-    """Do what the driver says about the rank's KV memory. A colocated instance moves none."""
-    match assignment.blueprint.config.role:
-        case "prefill":
-            serve_agent(transfers, open_agent(region, listen(assignment.host, 0), assignment.advertise_host))
-        case "decode":
-            serve_agent(transfers, open_pulling_agent(region))
+def _move_kv(assignment: Assignment, region: Region, control: Connection, transfers: Connection) -> None:
+    """Do what the driver says about the rank's KV memory. A colocated instance moves none.
+
+    When that ends, so does the process: the instance could not move KV any more. And the driver hangs up on a rank
+    whose transfer did not end in time: what is left of it could still write to blocks that others have by then.
+    """
+    if assignment.blueprint.config.role == "colocated":
+        return
+    text = "the driver has hung up on its transports"
+    try:
+        serve_agent(transfers, _agent(assignment, region))
+    except Exception as error:
+        log.exception("the transports failed")
+        text = f"its transports failed: {described(error)}"
+    with contextlib.suppress(OSError):  # the driver is gone
+        control.send(Fault(ExitReason.ENGINE_FAILED, text))
+    os._exit(WITHOUT_DRIVER)
+
+
+def _agent(assignment: Assignment, region: Region) -> Agent:
+    if assignment.blueprint.config.role == "decode":
+        return open_pulling_agent(region)
+    return open_agent(region, listen(assignment.host, 0), assignment.advertise_host)
 
 
 def _die_with_driver() -> None:

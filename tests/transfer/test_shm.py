@@ -147,3 +147,22 @@ def test_only_processes_of_the_same_pod_and_user_get_the_memory() -> None:
             assert _tried(serving, "unshare", "-rn") == 7
         if os.getuid() == 0 and os.access(sys.executable, os.X_OK):
             assert _tried(serving, "setpriv", "--reuid", "65534", "--clear-groups") != 0
+
+
+def test_an_offer_that_finds_no_slot_harms_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots of offers that end become free a moment after their tickets."""
+    served = random_region(LAYOUT, 1)
+    selection, ending, refused = Selection(served, (0,), served.shard), Ending(), Ending()
+
+    def full(*_: object) -> int:
+        raise TransferError(Fault.BUSY, "the board of offers is full")
+
+    with contextlib.closing(ShmServing(served, 1)) as serving:
+        with monkeypatch.context() as patch:
+            patch.setattr(Board, "post", full)
+            with pytest.raises(TransferError, match="board of offers is full"):
+                serving.offer(selection, soon(), refused)
+        source = serving.offer(selection, soon(), ending)
+        serving.withdraw(source.ticket)
+        assert ending.wait() is not None
+        assert not refused.calls

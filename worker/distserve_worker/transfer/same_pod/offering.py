@@ -32,7 +32,11 @@ class Offering:
         slots: list[int] = []
         with self._lock:  # an offer that ends at once waits until it has its slot
             ticket = self._tickets.issue(selection, deadline, partial(self._over, slots, ended))
-            slots.append(self._board.post(ticket, deadline))
+            try:
+                slots.append(self._board.post(ticket, deadline))
+            except TransferError:  # the slots of offers that are just ending are not free yet
+                self._tickets.withdraw(ticket)
+                raise
         location = Location(slots[0], selection.part, selection.blocks)
         return Source(self.socket, ticket, selection.nbytes, location.packed())
 
@@ -48,5 +52,7 @@ class Offering:
 
     def _over(self, slots: list[int], ended: Ended, error: TransferError | None) -> None:
         with self._lock:
+            if not slots:  # it was never made
+                return
             taken = self._board.take_down(slots[0])
         ended(None if taken else error)

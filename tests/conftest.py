@@ -11,11 +11,17 @@ if TYPE_CHECKING:
     import transformers
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of one folder share processes and clusters, so they stay in one process of `pytest -n`."""
+    """The tests of one folder share processes and clusters, so they stay in one process of `pytest -n`.
+
+    Those that need a cluster share that, and wait most of the time, so they are apart from the others.
+    """
     root = Path(__file__).parent
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(root).parts[0]))
+        folder = item.path.relative_to(root).parts[0]
+        needs_cluster = item.get_closest_marker("cluster") is not None
+        item.add_marker(pytest.mark.xdist_group(f"{folder} on a cluster" if needs_cluster else folder))
 
 
 @pytest.fixture(scope="session")

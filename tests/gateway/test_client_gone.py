@@ -98,9 +98,9 @@ def test_while_the_kv_is_parked(start_gateway: Callable[..., GatewayProcess], cr
     """B5: the first request fills the decode worker, the second one waits for room with its KV parked."""
     prefill, decode = cramped_pair
     gateway = start_gateway(prefill, decode).wait_until_usable()
-    with _request(gateway, max_tokens=2000):
+    with _request(gateway, prompt=[7] * 1500, max_tokens=500):
         decode.wait_for(requests_running=1)
-        with _request(gateway, max_tokens=2000):
+        with _request(gateway, prompt=[5] * 1500, max_tokens=500):
             prefill.wait_for(requests_parked=1)
         prefill.wait_for(requests_parked=0, kv_blocks_held=0)
         decode.wait_for(requests_waiting=0, requests_running=1)
@@ -110,11 +110,10 @@ def test_while_prefill_is_queued(start_gateway: Callable[..., GatewayProcess], c
     """B5: one long prompt is parked until decode has room for it, so the next one waits for memory."""
     prefill, decode = cramped_pair
     gateway = start_gateway(prefill, decode).wait_until_usable()
-    long: dict[str, Any] = {"prompt": [5] * 1500, "max_tokens": 500}
-    with _request(gateway, max_tokens=2000):
+    with _request(gateway, prompt=[7] * 1500, max_tokens=500):
         decode.wait_for(requests_running=1)
-        with _request(gateway, **long):
+        with _request(gateway, prompt=[5] * 1500, max_tokens=500):
             prefill.wait_for(requests_parked=1)
-            with _request(gateway, **long):
+            with _request(gateway, prompt=[6] * 1500, max_tokens=500):
                 prefill.wait_for(requests_parked=1, requests_waiting=1)
             prefill.wait_for(requests_parked=1, requests_waiting=0)

@@ -38,7 +38,7 @@ async def test_a_decode_worker_finishes_what_it_has_and_what_its_gateways_have_b
     start_worker: StartWorker, prefill: WorkerProcess, gateway: Gateway
 ) -> None:
     """B18, B27: the one that waits for room included; a gateway that comes now has to go elsewhere."""
-    decode = start_worker("decode", max_model_length=256, kv_cache_memory="7Mi", drain_seconds=600)
+    decode = start_worker("decode", max_model_length=256, max_running=1, drain_seconds=600)
     prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(decode.grpc)
     firsts = [await prefills.submit(PROMPT, max_tokens=200) for _ in range(4)]
     await prefills.until_over(*firsts)

@@ -25,11 +25,12 @@ class Leg:
     joined: worker_pb2.Joined | None = None
     finished: worker_pb2.Finished | None = None
     failed: worker_pb2.Failed | None = None
+    put_back: worker_pb2.PutBack | None = None
 
     @property
     def over(self) -> bool:
         """Whether no more tokens come."""
-        return any((self.parked, self.finished, self.failed))
+        return any((self.parked, self.finished, self.failed, self.put_back))
 
     @property
     def failure(self) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ class ScriptedPeer(kv_pb2_grpc.KvServicer):
     def __init__(self, description: worker_pb2.Description) -> None:
         """`description` is the decode worker's, so that handles fit it."""
         self._description = description
+        self._incarnation = f"scripted-{uuid.uuid4().hex}"  # a worker remembers how it has reached others
         self.listener: socket.socket = listen("127.0.0.1", 0)
         self.address = ""
         self.data_address = format_address("127.0.0.1", self.listener.getsockname()[1])
@@ -48,7 +50,7 @@ class ScriptedPeer(kv_pb2_grpc.KvServicer):
         layout = self._description.layout
         blocks = [kv_pb2.BlockRef(index=index) for index in range(-(-tokens // layout.block_tokens))]
         fields: dict[str, Any] = {
-            "incarnation": "scripted",
+            "incarnation": self._incarnation,
             "request_id": "theirs#1",
             "address": self.address,
             "layout": layout,

@@ -51,7 +51,7 @@ def _loaded(path: Path, dtype: str, tp: int, rank: int, small: Path) -> dict[str
     return measured
 
 
-@pytest.mark.parametrize(("dtype", "tp", "rank"), [("FP32", 1, 0), ("BF16", 2, 1), ("INT8", 2, 1)])
+@pytest.mark.parametrize(("dtype", "tp", "rank"), [("FP32", 1, 0), ("BF16", 2, 1), ("INT8", 1, 0)])
 def test_the_peak_is_at_most_a_fifth_above_the_weights(
     large: Path, tiny: TinyLlama, dtype: str, tp: int, rank: int
 ) -> None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from distserve_worker.engine.models.interface import Place, Weights
-from distserve_worker.engine.models.vocabulary import Head, Vocabulary, head_of, take_vocabulary
+from distserve_worker.engine.models.vocabulary import Head, Vocabulary, head_of, take_head, take_vocabulary
 from distserve_worker.weights.config import ModelConfig
 
 HEAD: Final = "lm_head"
@@ -20,4 +20,4 @@ def take_ends(
     if config.tied_embeddings and entrance is not None:
         return entrance, head_of(entrance)
     name = embeddings if config.tied_embeddings else HEAD
-    return entrance, head_of(take_vocabulary(weights, place, name, config.vocab, width))
+    return entrance, take_head(weights, place, name, config.vocab, width)

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import linear
 
 from distserve_worker.engine.models.interface import Collective, Part, Place, Weights
-from distserve_worker.engine.models.packed import packed, packs
+from distserve_worker.engine.models.packed import packed, packs, scratch
 from distserve_worker.engine.models.quantized import Int8Linear, quantize
 
 _SCRATCH: Final = 1 << 19  # elements in FP32 at once while a matrix is quantized
@@ -95,11 +95,17 @@ def _take(
     shape = (sum(piece.count for piece in pieces), len(inputs))
     if place.precision.quantized:
         return _take_quantized(weights, place, pieces, storage, inputs, bias)
-    weight = torch.empty(shape, dtype=place.precision.compute, device=place.device)
+    weight = room_for(shape, place)
     for piece, rows in _places(pieces):
         cut = None if len(inputs) == storage.inputs else inputs
         _read(weights, piece, storage, cut, weight[rows])
     return as_linear(weight, bias)
+
+
+def room_for(shape: tuple[int, ...], place: Place) -> torch.Tensor:
+    """Memory for a matrix that becomes a `Linear`."""
+    device, dtype = place.device, place.precision.compute
+    return scratch(shape, dtype) if packs(device, dtype) else torch.empty(shape, dtype=dtype, device=device)
 
 
 def as_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import embedding
 
 from distserve_worker.engine.models.interface import Collective, Part, Place, Weights
-from distserve_worker.engine.models.linear import Linear, as_linear
+from distserve_worker.engine.models.linear import Linear, as_linear, room_for
 from distserve_worker.engine.models.packed import packs
 
 
@@ -67,8 +67,19 @@ class LearnedPositions:
 
 def take_vocabulary(weights: Weights, place: Place, name: str, size: int, width: int) -> Vocabulary:
     """This rank's share of the table `name`."""
-    mine, share = place.shard.part(size), -(-size // place.shard.grid.tp)
+    share = -(-size // place.shard.grid.tp)
     rows = torch.empty((share, width), dtype=place.precision.compute, device=place.device)
+    return _filled(rows, weights, place, name, size)
+
+
+def take_head(weights: Weights, place: Place, name: str, size: int, width: int) -> Head:
+    """A head with a table of its own."""
+    rows = room_for((-(-size // place.shard.grid.tp), width), place)
+    return head_of(_filled(rows, weights, place, name, size))
+
+
+def _filled(rows: torch.Tensor, weights: Weights, place: Place, name: str, size: int) -> Vocabulary:
+    mine, width = place.shard.part(size), rows.shape[1]
     if mine:
         weights.take(f"{name}.weight", (size, width), Part(0, mine.start, mine.stop), rows[: len(mine)])
     rows[len(mine) :].zero_()

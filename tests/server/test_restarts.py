@@ -48,10 +48,10 @@ async def test_a_restarted_prefill_worker_is_met_again_without_a_restart_of_deco
 
 
 async def test_a_killed_prefill_worker_fails_those_that_wait_for_their_kv_and_only_those(
-    start_worker: StartWorker, decode: WorkerProcess, gateway: Gateway
+    start_worker: StartWorker, gateway: Gateway
 ) -> None:
     """B3: the leg that waits for room learns of it by its renewals; the one that was pulled goes on."""
-    dying = start_worker("prefill", lease_seconds=3)
+    dying, decode = start_worker("prefill", lease_seconds=3), start_worker("decode", max_running=1)
     prefills, decodes = gateway.attach(dying.grpc), gateway.attach(decode.grpc)
     firsts = [await prefills.submit(PROMPT) for _ in range(2)]
     await prefills.until_over(*firsts)

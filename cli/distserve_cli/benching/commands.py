@@ -9,6 +9,12 @@ from typing import Any
 import click
 
 FOLDER = Path("build/bench")
+_FOLDER_OPTION = click.option(
+    "--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True
+)
+_MODEL_OPTION = click.option(
+    "--model", type=click.Path(exists=True, path_type=Path), help="default: SmolLM2 out of the cache"
+)
 
 
 @click.group()
@@ -17,7 +23,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
+@_FOLDER_OPTION
 def placement(folder: Path) -> None:
     """CPU time of the search, and the devices that choosing shapes and counts together saves."""
     from distserve_cli.benching.placement import bench_savings, bench_speed
@@ -25,15 +31,12 @@ def placement(folder: Path) -> None:
     speed, savings = bench_speed(), bench_savings()
     _print_speed(speed)
     _print_savings(savings)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "placement.json"
-    target.write_text(json.dumps({"speed": speed, "savings": savings}, indent=2) + "\n")
-    click.echo(f"written to {target}")
+    _write(folder / "placement.json", {"speed": speed, "savings": savings})
 
 
 @bench.command()
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
-@click.option("--model", type=click.Path(exists=True, path_type=Path), help="default: SmolLM2 out of the cache")
+@_FOLDER_OPTION
+@_MODEL_OPTION
 def transfer(folder: Path, model: Path | None) -> None:
     """Speed of the transports between two processes, and the share of a request that its pull takes."""
     from distserve_cli.benching.transfer import bench_share, bench_speeds
@@ -42,15 +45,12 @@ def transfer(folder: Path, model: Path | None) -> None:
     speeds, share = bench_speeds(), bench_share(model or fetch_weights(click.echo))
     _print_transfers(speeds)
     _print_share(share)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "transfer.json"
-    target.write_text(json.dumps({"speeds": speeds, "share": share}, indent=2) + "\n")
-    click.echo(f"written to {target}")
+    _write(folder / "transfer.json", {"speeds": speeds, "share": share})
 
 
 @bench.command()
-@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=True)
-@click.option("--model", type=click.Path(exists=True, path_type=Path), help="default: SmolLM2 out of the cache")
+@_FOLDER_OPTION
+@_MODEL_OPTION
 @click.option("--threads", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="all CPUs")
 def engine(folder: Path, model: Path | None, threads: int) -> None:
     """Prefill and decode steps against transformers in the same process."""
@@ -59,9 +59,12 @@ def engine(folder: Path, model: Path | None, threads: int) -> None:
 
     steps = bench_steps(model or fetch_weights(click.echo), threads)
     _print_steps(steps)
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "engine.json"
-    target.write_text(json.dumps(steps, indent=2) + "\n")
+    _write(folder / "engine.json", steps)
+
+
+def _write(target: Path, content: dict[str, Any]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(content, indent=2) + "\n")
     click.echo(f"written to {target}")
 
 

@@ -6,8 +6,8 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 PROTO := $(wildcard proto/distserve_proto/*.proto)
 STAMP := .venv/.installed
-# two tests at a time, handed out one by one; each waits for its processes most of the time
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# two processes, which share the tests as tests/conftest.py says
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 .PHONY: help install demo down test test-fast bench-placement bench-engine bench-transfer test-gpu verify format proto constraints clean
 

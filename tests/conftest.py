@@ -1,14 +1,43 @@
-"""The model that most tests run on."""
+"""The model that most tests run on, and which tests stay in one process."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from distserve_devcluster.weights import fetch_weights
 
 if TYPE_CHECKING:
     import transformers
+
+# Their tests share clusters or processes that take long to start. The first ones take longest, and so start first.
+TOGETHER: Final = ("tests/e2e/", "tests/gateway/", "tests/server/", "tests/operator/", "tests/devcluster/")
+# Inside of those, but in need of no process.
+APART: Final = ("tests/operator/placement/",)
+
+
+def unit(file: str) -> str:
+    """What one process runs as a whole: a folder of `TOGETHER`, else the file."""
+    folder = next((folder for folder in TOGETHER if file.startswith(folder)), file)
+    return file if file.startswith(APART) else folder
+
+
+class ByUnit(LoadScopeScheduling):
+    """Hands out units in the order in which their tests were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit:
+    return ByUnit(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {folder: place for place, folder in enumerate(TOGETHER)}
+    items.sort(key=lambda item: order.get(unit(item.nodeid.partition("::")[0]), len(order)))
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "docs/samples/smollm2.yaml"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> ClusterSpec:
     """A local cluster of this test run only; who asks for it kills processes or stops components."""
     if other_kubeconfig() is not None:
@@ -33,7 +33,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> ClusterSpec:
     return ClusterSpec(name=name, state_folder=folder, ends_with_starter=True, images=images)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster, with the chart installed as the README says."""
     kubeconfig = other_kubeconfig()
@@ -54,7 +54,7 @@ def local_cluster(spec: ClusterSpec) -> Iterator[Cluster]:
         down(spec.state)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def reach(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Reach]:
     """Finds a deployment of the namespace `default` and makes its endpoint reachable from here."""
     if other_kubeconfig() is None:
@@ -65,7 +65,7 @@ def reach(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Reach]:
         yield lambda name: forwards.enter_context(Deployed.forward(cluster, "default", name))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def smollm2(cluster: Cluster, reach: Reach) -> Iterator[Deployed]:
     """The sample deployment; one that was there before stays."""
     default = Namespace(cluster, "default")

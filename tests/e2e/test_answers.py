@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 MODEL = "smollm2-135m-instruct"
-LENGTHS = [1, 2, 3, 5, 8, 13, 15, 16, 17, 21, 31, 32, 33, 48, 64, 100, 128, 200, 333, 512, 777, 1500]
+LENGTHS = [1, 2, 3, 5, 8, 13, 15, 16, 17, 21, 31, 32, 33, 48, 64, 80, 100, 128, 150, 200, 333, 1500]
 
 
 def prompt_of(length: int) -> list[int]:

@@ -4,6 +4,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,12 @@ from distserve_testing.hubs import REPOSITORY, Hub, played_hub
 from distserve_testing.workers import WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def start_worker(start_worker: StartWorker) -> StartWorker:
+    """As an operator starts them: they read torch themselves."""
+    return partial(start_worker, forked=False)
 
 
 def reason(worker: WorkerProcess) -> str:

@@ -1,13 +1,13 @@
 """A rank in a process of its own, whose agent serves and pulls; its memory is random by a seed."""
 
 import contextlib
-import multiprocessing
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from distserve_testing.forking import CONTEXT
 from distserve_testing.regions import random_region
 from distserve_worker.engine.interface import KvLayout, KvShard, Region
 from distserve_worker.transfer.listening import listen
@@ -49,9 +49,8 @@ class RankProcess:
 @contextlib.contextmanager
 def rank_process(memory: Memory) -> Iterator[RankProcess]:
     """A rank for the length of a test."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_main, args=(theirs, memory), daemon=True)
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_main, args=(theirs, memory), daemon=True)
     process.start()
     theirs.close()
     rank = RankProcess(process, RemoteAgent(ours))

@@ -1,80 +1,206 @@
-"""A model hub with one repository, played from a folder."""
+"""A model hub with one repository, played from a folder: what the hub's own client asks of one, and how they refuse."""
 
+import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
-from typing import Final
+from threading import Event, Lock, Thread
+from typing import Final, NamedTuple
 
 REPOSITORY: Final = "hf://org/tiny"
-_COMMIT: Final = "0" * 40
+COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
+REVISIONS: Final = ("main", "v1", COMMIT)
 _WAIT_SECONDS: Final = 300
+_LARGE: Final = ".safetensors"  # such files are kept in the storage, on another address
+_ENDING_WITH_RESET: Final = struct.pack("ii", 1, 0)  # of SO_LINGER
 
 
+class _Answer(NamedTuple):
+    status: int
+    content: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+def _refusal(status: int, code: str, message: str) -> _Answer:
+    return _Answer(status, headers={"x-error-code": code, "x-error-message": message})
+
+
+@dataclass
+class Storage:
+    """Where large files lie. Each download waits in its middle until `open`; `breaks` of them end there."""
+
+    files: dict[str, Path] = field(default_factory=dict)  # by digest
+    open: Event = field(default_factory=Event)
+    halfway: Event = field(default_factory=Event)  # a download is in its middle
+    breaks: int = 0
+    begun: Counter[str] = field(default_factory=Counter)  # downloads by name of the file
+    credentials: set[str | None] = field(default_factory=set)  # that were shown here
+    url: str = ""
+    lock: Lock = field(default_factory=Lock)
+
+    def breaks_now(self) -> bool:
+        """Whether the present download is one of those that end in their middle."""
+        with self.lock:
+            self.breaks -= 1
+            return self.breaks >= 0
+
+
+@dataclass
 class Hub:
-    """What it is asked for, and whether it answers yet."""
+    """What it is asked for, whether it answers yet, and to whom.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.asked: list[str] = []
-        self.open = Event()
-        self.url = ""
+    `token`: who else asks is refused; `gated`: everybody is who asks for files; `status`: everybody is, in this way.
+    """
 
-    def environment(self, home: Path) -> dict[str, str]:
-        """Of a process that uses this hub and patiently awaits its answers; `home` gets what it downloads."""
-        patience = {name: str(_WAIT_SECONDS) for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")}
+    folder: Path
+    asked: list[str] = field(default_factory=list)
+    open: Event = field(default_factory=Event)
+    url: str = ""
+    token: str | None = None
+    gated: bool = False
+    status: int | None = None
+    storage: Storage = field(default_factory=Storage)
+
+    def environment(self, home: Path, seconds: int = _WAIT_SECONDS) -> dict[str, str]:
+        """Of a process that uses this hub and awaits its answers so long; `home` gets what it downloads."""
+        patience = {name: str(seconds) for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")}
         return {"HF_ENDPOINT": self.url, "HF_HOME": str(home), **patience}
 
-    def content(self, path: str) -> bytes:
-        """The answer to a request for `path`."""
-        if not path.startswith("/api/"):
-            return (self.folder / path.rpartition("/")[2]).read_bytes()
-        tree = [
-            {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
-            for file in self.folder.iterdir()
-        ]
-        files = [{"rfilename": file["path"]} for file in tree]
-        return json.dumps(tree if "/tree/" in path else {"id": "org/tiny", "sha": _COMMIT, "siblings": files}).encode()
+    def answer(self, path: str, credentials: str | None) -> _Answer:
+        """To a request for `path` with this header `authorization`."""
+        match path.strip("/").split("/"):
+            case _ if self.status is not None:
+                return _refusal(self.status, "", "the hub has a bad day")
+            case ["api", "models", "org", "tiny", *rest]:
+                return self._refused(credentials, rest[1:]) or self._listed(rest)
+            case ["org", "tiny", "resolve", revision, *name]:
+                return self._refused(credentials, [revision]) or self._gate(credentials) or self._file("/".join(name))
+        known = credentials is not None
+        return _refusal(404 if known else 401, "RepoNotFound", "Repository not found")
+
+    def _refused(self, credentials: str | None, revision: list[str]) -> _Answer | None:
+        if self.token is not None and credentials is None:
+            return _refusal(401, "RepoNotFound", "Repository not found")
+        if self.token is not None and credentials != f"Bearer {self.token}":
+            return _refusal(401, "", "Invalid credentials in Authorization header")
+        if revision and revision[0] not in REVISIONS:
+            return _refusal(404, "RevisionNotFound", f"Invalid rev id: {revision[0]}")
+        return None
+
+    def _gate(self, credentials: str | None) -> _Answer | None:
+        if not self.gated:
+            return None
+        return _refusal(401 if credentials is None else 403, "GatedRepo", "Access to model org/tiny is restricted.")
+
+    def _listed(self, rest: list[str]) -> _Answer:
+        files = [self._entry(path) for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        if rest[:1] == ["tree"]:
+            return _Answer(200, json.dumps(files).encode())
+        siblings = [{"rfilename": entry["path"]} for entry in files]
+        return _Answer(200, json.dumps({"id": "org/tiny", "sha": COMMIT, "siblings": siblings}).encode())
+
+    def _entry(self, path: Path) -> dict[str, object]:
+        name, size = str(path.relative_to(self.folder)), path.stat().st_size
+        entry: dict[str, object] = {"type": "file", "path": name, "size": size, "oid": _digest(path)}
+        return entry | ({"lfs": {"oid": _digest(path), "size": size}} if name.endswith(_LARGE) else {})
+
+    def _file(self, name: str) -> _Answer:
+        path = self.folder / name
+        if not path.is_file():
+            return _refusal(404, "EntryNotFound", "Entry not found")
+        digest = _digest(path)
+        if not name.endswith(_LARGE):
+            return _Answer(200, path.read_bytes(), {"etag": f'"{digest}"', "x-repo-commit": COMMIT})
+        self.storage.files[digest] = path
+        linked = {"x-linked-etag": f'"{digest}"', "x-linked-size": str(path.stat().st_size), "x-repo-commit": COMMIT}
+        return _Answer(302, headers={**linked, "location": f"{self.storage.url}/{digest}"})
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the process that asked has ended
+            super().handle()
+
+    def reply(self, answer: _Answer) -> None:
+        """All of it, but for the content where only the head is asked for."""
+        self.send_response(answer.status)
+        for name, value in {"content-length": str(len(answer.content)), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(answer.content)
+
+    def log_message(self, *_: object) -> None:
+        """The test's output says nothing about requests."""
+
+
+def _hub_handler(hub: Hub) -> type[_Handler]:
+    class Handler(_Handler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            hub.asked.append(path.rpartition("/")[2])
+            hub.open.wait(_WAIT_SECONDS)
+            self.reply(hub.answer(path, self.headers["authorization"]))
+
+        do_HEAD = do_GET  # noqa: N815
+
+    return Handler
+
+
+def _storage_handler(storage: Storage) -> type[_Handler]:
+    class Handler(_Handler):
+        def do_GET(self) -> None:
+            path = storage.files[self.path.strip("/")]
+            storage.begun[path.name] += 1
+            storage.credentials.add(self.headers["authorization"])
+            content = path.read_bytes()
+            first = int((self.headers["range"] or "bytes=0-").removeprefix("bytes=").partition("-")[0])
+            span = {"content-range": f"bytes {first}-{len(content) - 1}/{len(content)}"} if first else {}
+            half = content[first : (first + len(content)) // 2]
+            self.reply(_Answer(206 if first else 200, half, {**span, "content-length": str(len(content) - first)}))
+            storage.halfway.set()
+            if storage.breaks_now():
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ENDING_WITH_RESET)
+                self.connection.close()
+                raise ConnectionResetError
+            storage.open.wait(_WAIT_SECONDS)
+            self.wfile.write(content[first + len(half) :])
+
+    return Handler
+
+
+@contextmanager
+def _served(handler: type[_Handler]) -> Iterator[str]:
+    """The URL at which `handler` answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
 def played_hub(folder: Path) -> Iterator[Hub]:
-    """A hub that answers once it is opened."""
+    """A hub that answers once it is opened; its storage is open."""
     hub = Hub(folder)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            name = path.rpartition("/")[2]
-            hub.asked.append(name)
-            hub.open.wait(_WAIT_SECONDS)
-            content = hub.content(path)
-            self.send_response(200)
-            self.send_header("content-length", str(len(content)))
-            self.send_header("etag", f'"{name}"')
-            self.send_header("x-repo-commit", _COMMIT)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def handle(self) -> None:
-            with suppress(ConnectionError):  # the process that asked has ended
-                super().handle()
-
-        def log_message(self, *_: object) -> None:
-            """The test's output says nothing about requests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        hub.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield hub
-        finally:
-            hub.open.set()
-            server.shutdown()
-            thread.join()
+    hub.storage.open.set()
+    with ExitStack() as stack:
+        hub.storage.url = stack.enter_context(_served(_storage_handler(hub.storage)))
+        hub.url = stack.enter_context(_served(_hub_handler(hub)))
+        # what still waits ends first
+        stack.callback(hub.open.set)
+        stack.callback(hub.storage.open.set)
+        yield hub

@@ -1,15 +1,17 @@
 """One of our processes as an operator starts it, on loopback with free ports."""
 
 import json
+import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
+from distserve_testing.forking import Forked
 
 START_SECONDS: Final = 120
 WAIT_SECONDS: Final = 60
@@ -26,16 +28,20 @@ class LoopbackProcess:
         folder: Path,
         flags: Iterable[tuple[str, Any]],
         env: Mapping[str, str] | None = None,
+        *,
+        forked: bool = False,
     ) -> None:
-        """Start it; `folder` gets its log and its termination log, flags are named without their dashes."""
+        """Start it; `folder` gets its log and its termination log, flags are named without their dashes.
+
+        `forked`: from a process that has read torch already.
+        """
         self.name = name
         self.log = folder / f"{name}-{time.monotonic_ns()}.log"
         self.termination_log = self.log.with_suffix(".reason")
-        command = [sys.executable, "-m", module]
+        arguments: list[str] = []
         for flag, value in [("termination-log", self.termination_log), *flags]:
-            command += [f"--{flag.replace('_', '-')}", str(value)]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env)
+            arguments += [f"--{flag.replace('_', '-')}", str(value)]
+        self.process = (_forked if forked else _executed)(module, arguments, self.log, os.environ if env is None else env)
         self._listening: dict[str, str] | None = None
 
     @property
@@ -93,3 +99,13 @@ class LoopbackProcess:
         line = self.process.stdout.readline() if readable else b""
         assert line, f"the {self.name} did not start:\n{self.log.read_text()}"
         return line
+
+
+def _executed(module: str, arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", module, *arguments]
+    with log.open("wb") as file:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, env=env)
+
+
+def _forked(module: str, arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> Forked:
+    return Forked(module, arguments, log, env)

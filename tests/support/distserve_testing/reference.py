@@ -1,6 +1,9 @@
 """SmolLM2 in transformers, and the rule by which greedy text must equal its text."""
 
+import hashlib
+import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -8,12 +11,31 @@ import torch
 import transformers
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+from distserve_devcluster.locations import cache_folder
+from distserve_devcluster.locking import exclusive
+
 NEAR_TIE: Final = 1e-3  # logits: closer ones may change places with the order of additions
+_CONVERSION_SECONDS: Final = 240
 
 
 def load_reference(path: Path) -> transformers.LlamaForCausalLM:
-    """The Llama in the GGUF file `path`, read and dequantised by transformers' own code, in FP32."""
+    """The Llama in the GGUF file `path`, read and dequantised by transformers' own code, in FP32.
+
+    That takes a quarter of a minute, so what it made is kept in the cache for this file and these versions.
+    """
     transformers.utils.logging.disable_progress_bar()
+    with path.open("rb") as file:
+        weights = hashlib.file_digest(file, "sha256").hexdigest()[:20]
+    cached = cache_folder() / "reference" / f"{weights}-{transformers.__version__}-{version('gguf')}"
+    with exclusive(cached.parent / "lock", _CONVERSION_SECONDS):
+        if not cached.exists():
+            with tempfile.TemporaryDirectory(prefix=".converting-", dir=cached.parent) as room:
+                _converted(path).save_pretrained(Path(room) / "whole")
+                (Path(room) / "whole").rename(cached)
+    return transformers.LlamaForCausalLM.from_pretrained(cached, dtype=torch.float32).eval()
+
+
+def _converted(path: Path) -> transformers.LlamaForCausalLM:
     config = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
     model = transformers.LlamaForCausalLM(config).eval()
     tensors = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]

@@ -22,13 +22,19 @@ class WorkerProcess(LoopbackProcess):
     """One `python -m distserve_worker.server`; `flags` are named as on the command line, without the dashes."""
 
     def __init__(
-        self, role: Literal["prefill", "decode", "colocated"], model: Path | str, folder: Path, **flags: Any
+        self,
+        role: Literal["prefill", "decode", "colocated"],
+        model: Path | str,
+        folder: Path,
+        *,
+        forked: bool = True,
+        **flags: Any,
     ) -> None:
-        """Start it; `folder` gets its log and its termination log."""
+        """Start it, from a process that has read torch already or as an operator does; `folder` gets its logs."""
         given = {name.replace("_", "-"): value for name, value in flags.items()}
         settings = {"role": role, "model": model} | _DEFAULTS | given
         env = os.environ | {"DISTSERVE_THREADS": "1"}
-        super().__init__("distserve_worker.server", role, folder, settings.items(), env)
+        super().__init__("distserve_worker.server", role, folder, settings.items(), env, forked=forked)
 
     @property
     def grpc(self) -> str:

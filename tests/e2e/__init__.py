@@ -1,0 +1,1 @@
+"""A package, so that its cluster ends when its tests have run."""

@@ -102,16 +102,16 @@ class Evaluator:
         """Goodput of the decode phase alone."""
         return self._once(("decode goodput", pool), lambda: highest_passing(lambda r: self.decode_passes(pool, r)))
 
-    def passes(self, placement: Placement, rate: float) -> bool:
-        """Whether a placement holds the targets at a rate."""
+    def passes(self, placement: Placement, rate: float, briefly: bool = False) -> bool:
+        """Whether a placement holds the targets at a rate; `briefly`: for as long as a short run lasts."""
         if rate > self.upper(placement):
             return False
         self.seen.add(placement)
-        return bool(self._once(("passes", placement, rate), lambda: self._passes(placement, rate)))
+        return bool(self._once(("passes", placement, rate, briefly), lambda: self._passes(placement, rate, briefly)))
 
-    def holds(self, placement: Placement, level: int) -> bool:
-        """Whether a placement holds the targets at a level of the ladder."""
-        return self.passes(placement, self.ladder.rate(placement, level))
+    def holds(self, placement: Placement, level: int, briefly: bool = False) -> bool:
+        """Whether a placement holds the targets at a level of the ladder; see `passes`."""
+        return self.passes(placement, self.ladder.rate(placement, level), briefly)
 
     def goodput(self, placement: Placement) -> float:
         """The highest rate that passes; see `rates`."""
@@ -124,13 +124,12 @@ class Evaluator:
         fleet = fleet_of(self.question, placement)
         return self._run(fleet, first_shape(placement).tp, rate, LONG, patient=True, path=path)
 
-    def _passes(self, placement: Placement, rate: float) -> bool:
+    def _passes(self, placement: Placement, rate: float, briefly: bool) -> bool:
         """A long run only of what does well in a short one."""
         fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
         short, long = (self._window(fleet.decode, rate, span) for span in (SHORT, LONG))
-        return self._holds(fleet, tp, rate, SHORT) and (
-            long.stop < LONGER * short.stop / 2 or self._holds(fleet, tp, rate, LONG)
-        )
+        enough = briefly or long.stop < LONGER * short.stop / 2
+        return self._holds(fleet, tp, rate, SHORT) and (enough or self._holds(fleet, tp, rate, LONG))
 
     def _alone(self, phase: str, fleet: SplitRules, pool: Pool, rate: float) -> bool:
         """Whether a fleet of one phase holds its target."""

@@ -53,13 +53,14 @@ def best(evaluator: Evaluator, level: int = -1) -> Found:
 
 
 def best_roughly(evaluator: Evaluator) -> Found:
-    """One that no other exceeds by much, as far as a short search sees."""
-    return _Search(evaluator, -1, GAIN, STALE_ROUGH).run()
+    """One that no other exceeds by much, as far as a short search over short runs sees."""
+    return _Search(evaluator, -1, GAIN, STALE_ROUGH, briefly=True).run()
 
 
 class _Search:
-    def __init__(self, evaluator: Evaluator, level: int, ahead: int, patience: int) -> None:
+    def __init__(self, evaluator: Evaluator, level: int, ahead: int, patience: int, briefly: bool = False) -> None:
         self._evaluator = evaluator
+        self._briefly = briefly
         self._ladder = evaluator.ladder
         self._best = level
         self._ahead = ahead  # of the best, that a candidate has to be at least
@@ -84,7 +85,9 @@ class _Search:
                 self._open(entry.item)
         least = max(0, self._best - MARGIN)
         kept = [
-            (one, level) for one, level in self._held.items() if level >= least or self._evaluator.holds(one, least)
+            (one, level)
+            for one, level in self._held.items()
+            if level >= least or self._evaluator.holds(one, least, self._briefly)
         ]
         unopened = sum(1 for entry in self._queue if not isinstance(entry.item, Placement))
         ordered = sorted(kept, key=lambda pair: (-pair[1], pair[0].devices))
@@ -114,11 +117,13 @@ class _Search:
             return
         self._tried[proportions(placement)] = placement.devices
         self._simulated += 1
-        if not self._evaluator.holds(placement, self._needed):
+        if not self._evaluator.holds(placement, self._needed, self._briefly):
             self._stale += 1
             return
         before = self._best
-        self._held[placement] = climb(self._evaluator, placement, self._needed, max(self._needed, before))
+        self._held[placement] = climb(
+            self._evaluator, placement, self._needed, max(self._needed, before), self._briefly
+        )
         self._best = max(before, self._held[placement])
         self._stale = 0 if self._best > before else self._stale + 1
 
@@ -162,17 +167,18 @@ class _Search:
         return 1 / (family.prefill.devices / prefill + family.decode.devices / decode)
 
 
-def climb(evaluator: Evaluator, placement: Placement, held: int, low: int) -> int:
+def climb(evaluator: Evaluator, placement: Placement, held: int, low: int, briefly: bool = False) -> int:
     """The highest level that a candidate holds if it is above `low`, else `held`, which it is known to hold."""
+    holds = lambda level: evaluator.holds(placement, level, briefly)  # noqa: E731
     stride = 1
-    if not evaluator.holds(placement, low + stride):
+    if not holds(low + stride):
         return held
-    while evaluator.holds(placement, low + 2 * stride):
+    while holds(low + 2 * stride):
         stride *= 2
     low, high = low + stride, low + 2 * stride
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if evaluator.holds(placement, middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 

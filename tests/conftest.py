@@ -1,5 +1,6 @@
 """The model that most tests run on, and which tests stay in one process."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +25,7 @@ def unit(file: str) -> str:
     return file if file.startswith(APART) else folder
 
 
-class ByUnit(LoadScopeScheduling):
+class ByUnit(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out units in the order in which their tests were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -38,6 +39,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {folder: place for place, folder in enumerate(TOGETHER)}
     items.sort(key=lambda item: order.get(unit(item.nodeid.partition("::")[0]), len(order)))
+
+
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What an engine computes on; ranks share the GPUs that there are."""
+    from distserve_testing.devices import shared_device
+
+    with shared_device(request.param) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

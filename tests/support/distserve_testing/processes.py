@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
+
 from distserve_testing.forking import Forked
 
 START_SECONDS: Final = 120
@@ -41,7 +42,8 @@ class LoopbackProcess:
         arguments: list[str] = []
         for flag, value in [("termination-log", self.termination_log), *flags]:
             arguments += [f"--{flag.replace('_', '-')}", str(value)]
-        self.process = (_forked if forked else _executed)(module, arguments, self.log, os.environ if env is None else env)
+        start = Forked if forked else _executed
+        self.process = start(module, arguments, self.log, os.environ if env is None else env)
         self._listening: dict[str, str] | None = None
 
     @property
@@ -105,7 +107,3 @@ def _executed(module: str, arguments: Sequence[str], log: Path, env: Mapping[str
     command = [sys.executable, "-m", module, *arguments]
     with log.open("wb") as file:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, env=env)
-
-
-def _forked(module: str, arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> Forked:
-    return Forked(module, arguments, log, env)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,11 @@ class Located:
 
     def ended(self) -> tuple[str, str]:
         """The answer, and what was logged."""
-        answer, log = self.process.communicate(timeout=WAIT_SECONDS)
+        try:
+            answer, log = self.process.communicate(timeout=WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            answer, log = self.process.communicate()
         assert self.process.returncode == 0, log
         return answer.strip(), log
 
@@ -90,7 +93,10 @@ def test_the_access_token_opens_a_private_model_and_is_shown_to_the_hub_alone(hu
 @pytest.mark.parametrize(
     ("token", "words"),
     [
-        (None, r"answers 401 \(Repository not found\).* put an access token into a Secret.*spec\.model\.hub\.tokenSecret"),
+        (
+            None,
+            r"answers 401 \(Repository not found\).* put an access token into a Secret.*spec\.model\.hub\.tokenSecret",
+        ),
         ("hf_wrong", r"does not take the access token \(401: Invalid credentials.*spec\.model\.hub\.tokenSecret"),
     ],
 )
@@ -105,7 +111,10 @@ def test_a_private_model_says_what_the_token_lacks(hub: Hub, home: Path, token: 
     ("token", "words"),
     [
         (None, r"answers 401 \(Access to model org/tiny is restricted\.\).*tokenSecret"),
-        ("hf_right", r"does not let the owner of the access token read it \(403: Access .*ask for access at .*/org/tiny"),
+        (
+            "hf_right",
+            r"does not let the owner of the access token read it \(403: Access .*ask for access at .*/org/tiny",
+        ),
     ],
 )
 def test_a_gated_model_says_where_access_is_asked_for(hub: Hub, home: Path, token: str | None, words: str) -> None:
@@ -141,27 +150,29 @@ def test_a_hub_that_refuses_everybody_is_told_apart_from_one_out_of_reach(hub: H
     assert "cannot be reached" not in answer
 
 
-@pytest.mark.parametrize("trouble", ["gone", "503", "private", "silent"])
+@pytest.mark.parametrize("trouble", ["gone", "offline", "503", "private", "silent"])
 def test_what_was_downloaded_before_serves_without_the_hub(hub: Hub, home: Path, trouble: str) -> None:
     first = located(hub, home)
     environment = hub.environment(home, seconds=1)
     match trouble:
         case "gone":
             environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
+        case "offline":
+            environment["HF_HUB_OFFLINE"] = "1"
         case "503":
             hub.status = 503
         case "private":
             hub.token = "hf_new"
         case "silent":
             hub.open.clear()
-    asked = len(hub.asked)
     assert Located(REPOSITORY, environment).ended()[0] == first
-    assert len(hub.asked) <= asked + 1
 
 
 def test_a_hub_out_of_reach_is_said_with_the_reason(hub: Hub, home: Path) -> None:
     answer = located(hub, home, HF_ENDPOINT="http://127.0.0.1:1")
-    assert re.match(rf"ModelNotFound: {REPOSITORY}: the hub http://127\.0\.0\.1:1 cannot be reached \(.*refused", answer)
+    assert re.match(
+        rf"ModelNotFound: {REPOSITORY}: the hub http://127\.0\.0\.1:1 cannot be reached \(.*refused", answer
+    )
     assert "not in the cache" in answer
 
 
@@ -204,12 +215,13 @@ def test_the_half_of_a_killed_download_is_never_used(hub: Hub, home: Path) -> No
     assert hub.storage.halfway.wait(WAIT_SECONDS)
     killed.process.kill()
     killed.process.communicate(timeout=WAIT_SECONDS)
-    [half] = home.rglob("*.incomplete")
-    an_hour_ago = time.time() - 4000
-    os.utime(half, (an_hour_ago, an_hour_ago))
+    halves = list(home.rglob("*.incomplete"))
+    assert halves
+    for half in halves:
+        os.utime(half, (0, 0))
     hub.storage.open.set()
     assert (Path(located(hub, home)) / "model.safetensors").read_bytes() == WEIGHTS
-    assert not half.exists()
+    assert not any(half.exists() for half in halves)
 
 
 def test_processes_that_start_at_once_with_one_cache_download_once(hub: Hub, home: Path) -> None:
@@ -234,14 +246,14 @@ def test_a_full_disk_is_told_with_the_folder_of_the_cache(hub: Hub, tmp_path: Pa
     assert re.match(rf"ModelNotFound: {REPOSITORY}: .*{home}.*spec\.model\.hub\.cacheClaim", answer), answer
 
 
-def test_the_log_says_how_far_the_download_is(hub: Hub, home: Path) -> None:
+def test_the_log_says_how_far_the_download_is(hub: Hub, home: Path, folder: Path) -> None:
+    """The hub's own bars are none for a log."""
+    (folder / "model.safetensors").write_bytes(WEIGHTS * 12)
     _, log = Located(REPOSITORY, hub.environment(home)).ended()
-    assert re.search(rf"INFO:distserve_worker\S+:downloading {REPOSITORY}: 1\.0 of 1\.0 MB", log), log
+    assert re.search(rf"INFO:distserve_worker\S+:downloading {REPOSITORY}: 10 of 12 MB$", log, re.MULTILINE), log
     assert "Fetching" not in log
 
 
 def test_a_malformed_name_is_refused_with_the_form(hub: Hub, home: Path) -> None:
     answer = located(hub, home, "hf://a/b/c")
     assert answer.startswith("ModelNotFound: hf://a/b/c: not of the form hf://organisation/name@revision")
-    with suppress(FileNotFoundError):
-        assert not list(home.iterdir())

@@ -108,7 +108,9 @@ class Hub:
     def _entry(self, path: Path) -> dict[str, object]:
         name, size = str(path.relative_to(self.folder)), path.stat().st_size
         entry: dict[str, object] = {"type": "file", "path": name, "size": size, "oid": _digest(path)}
-        return entry | ({"lfs": {"oid": _digest(path), "size": size}} if name.endswith(_LARGE) else {})
+        return entry | (
+            {"lfs": {"oid": _digest(path), "size": size, "pointerSize": 130}} if name.endswith(_LARGE) else {}
+        )
 
     def _file(self, name: str) -> _Answer:
         path = self.folder / name

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from distserve_worker.weights.download_progress import Downloading
 from distserve_worker.weights.errors import ModelNotFound
 
 # A repository often holds the same weights again in other formats.
@@ -13,11 +14,15 @@ TEXT_FILES: Final = ("*.json", "*.jinja")
 ALL_FILES: Final = ("*.safetensors", "tokenizer.model", *TEXT_FILES)
 
 
-def locate(uri: str, files: Sequence[str] = ALL_FILES) -> Path:
+def _unheard(done: int, total: int) -> None:
+    """The log tells all the same."""
+
+
+def locate(uri: str, files: Sequence[str] = ALL_FILES, downloading: Downloading = _unheard) -> Path:
     """Local path of a model: a GGUF file or a Hugging Face folder.
 
-    `uri` is a plain path, `file:///path` or `hf://org/name@revision`; of the last only `files` are downloaded. Raises
-    `ModelNotFound` naming the URI.
+    `uri` is a plain path, `file:///path` or `hf://org/name@revision`; of the last only `files` are downloaded, and
+    `downloading` is told how many bytes of how many are there. Raises `ModelNotFound` naming the URI.
     """
     scheme, separator, rest = uri.partition("://")
     if not separator:
@@ -25,7 +30,7 @@ def locate(uri: str, files: Sequence[str] = ALL_FILES) -> Path:
     if scheme == "file":
         return _existing(Path(unquote(urlsplit(uri).path)), uri)
     if scheme == "hf":
-        return _from_hub(rest, uri, files)
+        return _from_hub(rest, uri, files, downloading)
     raise ModelNotFound(f"{uri}: the scheme {scheme} is not known (known: file, hf, or a plain path)")
 
 
@@ -40,17 +45,9 @@ def _existing(path: Path, uri: str) -> Path:
     return path
 
 
-def _from_hub(reference: str, uri: str, files: Sequence[str]) -> Path:
+def _from_hub(reference: str, uri: str, files: Sequence[str], downloading: Downloading) -> Path:
     # imported here: it takes longer than everything else a local model needs at start
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from distserve_worker.weights.downloading import HubModel, download
 
     repository, _, revision = reference.partition("@")
-    try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(files)))
-    except HFValidationError as error:
-        raise ModelNotFound(f"{uri}: not of the form hf://organisation/name@revision ({error})") from error
-    except LocalEntryNotFoundError as error:
-        raise ModelNotFound(f"{uri}: the hub cannot be reached and the model is not in the local cache") from error
-    except (HfHubHTTPError, OSError) as error:
-        raise ModelNotFound(f"{uri}: the hub refused it ({error})") from error
+    return download(HubModel(uri, repository, revision or None, files), downloading)

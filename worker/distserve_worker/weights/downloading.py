@@ -1,0 +1,163 @@
+"""Downloads a model from a hub into the cache that all processes with the same HF_HOME share.
+
+The hub's library locks each file and moves it into place when it is whole, so nobody ever reads half of one. Here is
+what it leaves open: requests without a deadline, connections that break, and words that help.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import httpx2
+from huggingface_hub import constants, get_token, set_client_factory, snapshot_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    IncompleteSnapshotError,
+    LocalEntryNotFoundError,
+    XetDownloadError,
+)
+from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils._http import default_client_factory
+
+from distserve_worker.weights.download_progress import Downloading, Tally
+from distserve_worker.weights.errors import ModelNotFound
+from distserve_worker.weights.hub_refusals import Asked, Refusal, explained
+
+_BREAKS: Final = 3  # of connections that end a download
+_PAUSE_SECONDS: Final = 1.0  # after one
+_ABANDONED_SECONDS: Final = 3600  # that nothing was written to a file: nobody is downloading it
+# A repository often holds the same weights again: as they were published, or for other programs.
+_UNUSED: Final = ("*/*", "consolidated*.safetensors")
+# what no model is without, where the first pattern is asked for
+_NEEDED: Final = (
+    ("*.json", "config.json", "only repositories in the format of Hugging Face can be served"),
+    ("*.safetensors", "*.safetensors", "weights are read from such files only, look for a repository that has them"),
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """`hf://repository@revision`; of its files, those of the patterns `files` are wanted."""
+
+    uri: str
+    repository: str
+    revision: str | None
+    files: Sequence[str]
+
+
+def download(model: HubModel, listener: Downloading) -> Path:
+    """The folder with the model's files, which are downloaded unless they are in the cache; without hub, from there.
+
+    Raises `ModelNotFound` naming the URI, the reason and what would help.
+    """
+    set_client_factory(_client_with_deadlines)
+    # it says when it waits for another process; of its requests, even addresses are secret
+    logging.getLogger("huggingface_hub").setLevel(logging.INFO)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        _remove_abandoned(model)
+        return _checked(model, _downloaded(model, Tally(model.uri, listener)))
+    except HFValidationError as error:
+        raise ModelNotFound(f"{model.uri}: not of the form hf://organisation/name@revision ({error})") from error
+    except (httpx2.HTTPError, XetDownloadError, OSError) as error:
+        raise ModelNotFound(f"{model.uri}: {_reason(model, error)}") from error
+
+
+def _downloaded(model: HubModel, tally: Tally) -> Path:
+    for breaks in range(1, _BREAKS + 1):
+        try:
+            return _snapshot(model, tally)
+        except (httpx2.TransportError, XetDownloadError) as error:
+            logger.warning("%s: the download broke off (%s)", model.uri, _named(error))
+            failure = error
+            time.sleep(_PAUSE_SECONDS * breaks)
+    try:
+        return _snapshot(model, tally, local_files_only=True)
+    except LocalEntryNotFoundError:
+        raise failure from None
+
+
+def _snapshot(model: HubModel, tally: Tally, *, local_files_only: bool = False) -> Path:
+    return Path(
+        snapshot_download(
+            model.repository,
+            revision=model.revision,
+            allow_patterns=list(model.files),
+            ignore_patterns=list(_UNUSED),
+            tqdm_class=cast("Any", tally.bar),
+            local_files_only=local_files_only,
+        )
+    )
+
+
+def _client_with_deadlines() -> httpx2.Client:
+    """The library's own, which would await the answer to some requests for ever."""
+    client = default_client_factory()
+    client.event_hooks = {"request": [*client.event_hooks["request"], _set_deadlines]}
+    return client
+
+
+def _set_deadlines(request: httpx2.Request) -> None:
+    stated = request.extensions["timeout"]
+    request.extensions["timeout"] = {
+        step: constants.HF_HUB_DOWNLOAD_TIMEOUT if seconds is None else seconds for step, seconds in stated.items()
+    }
+
+
+def _remove_abandoned(model: HubModel) -> None:
+    """What processes that were killed left behind: nobody can use it, and claims would fill up."""
+    folder = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=model.repository, repo_type="model"), "blobs")
+    for path in folder.glob("*.incomplete"):
+        with suppress(OSError):  # another process was faster, or owns it
+            if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                path.unlink()
+
+
+def _checked(model: HubModel, folder: Path) -> Path:
+    """Say what is missing in the words of the URI: the folder is one of the cache, which nobody has heard of."""
+    for pattern, needed, fix in _NEEDED:
+        if pattern in model.files and not any(folder.glob(needed)):
+            raise ModelNotFound(f"{model.uri}: the repository has no {needed}: {fix}")
+    return folder
+
+
+def _reason(model: HubModel, error: Exception) -> str:
+    cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error
+    if isinstance(cause, HfHubHTTPError):
+        return explained(_refusal(cause), _asked(model))
+    if isinstance(error, IncompleteSnapshotError):
+        lacking = str(error).partition(". ")[0]
+        return f"the hub {constants.ENDPOINT} cannot be reached ({_named(cause)}). {lacking}"
+    if isinstance(error, LocalEntryNotFoundError):
+        where = f"the model is not in the cache {constants.HF_HUB_CACHE}"
+        return f"the hub {constants.ENDPOINT} cannot be reached ({_named(cause)}), and {where}"
+    if isinstance(error, OSError) and error.errno is not None:
+        room = "spec.model.hub.cacheClaim names the claim, without it the node's disk is used"
+        return f"it cannot be kept in {constants.HF_HUB_CACHE}: {error.strerror}: check that ({room})"
+    return f"the download broke off ({_named(error)}): it is begun again at the next start"
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _refusal(error: HfHubHTTPError) -> Refusal:
+    headers, url = error.response.headers, str(error.response.url)
+    return Refusal(
+        status=error.response.status_code,
+        code=headers.get("x-error-code", ""),
+        said=headers.get("x-error-message") or error.server_message or "",
+        from_storage=not url.startswith(constants.ENDPOINT),
+    )
+
+
+def _asked(model: HubModel) -> Asked:
+    page = f"{constants.ENDPOINT}/{model.repository}"
+    return Asked(page, model.revision or constants.DEFAULT_REVISION, get_token() is not None)

@@ -1,0 +1,58 @@
+"""What a hub's refusal means for whoever deploys the model, and what would help."""
+
+from dataclasses import dataclass
+from typing import Final
+
+_SECRET: Final = "spec.model.hub.tokenSecret (outside of Kubernetes: in HF_TOKEN)"  # noqa: S105 - a field's name
+_MOST_SAID: Final = 200  # characters of the hub's own words
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer of the hub, or of its storage where large files lie: `code` and `said` are its own words."""
+
+    status: int
+    code: str
+    said: str
+    from_storage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What it was asked for: `page` is the repository's; `has_token`: an access token was shown."""
+
+    page: str
+    revision: str
+    has_token: bool
+
+
+def explained(refusal: Refusal, asked: Asked) -> str:
+    """One sentence: who refuses, in which words, and what to do."""
+    answer = f"{refusal.status} ({refusal.said[:_MOST_SAID]})" if refusal.said else str(refusal.status)
+    if refusal.from_storage:
+        return f"the hub's storage answers {answer} for a file of it"
+    if refusal.code == "RevisionNotFound":
+        return f"the hub knows no revision {asked.revision} of it: check what follows the @"
+    if refusal.status in (401, 403, 404):
+        return _denied(answer.replace(" (", ": ", 1).rstrip(")"), answer, refusal, asked)
+    more = ": an access token allows more, name its Secret in " + _SECRET if refusal.status == 429 else ""
+    return f"the hub answers {answer}{more}"
+
+
+def _denied(inner: str, answer: str, refusal: Refusal, asked: Asked) -> str:
+    if not asked.has_token:
+        return (
+            f"the hub answers {answer}: check the name; where the model is not public, put an access token into a "
+            f"Secret and name that in {_SECRET}"
+        )
+    if refusal.status == 401:
+        return f"the hub does not take the access token ({inner}): replace the one in the Secret of {_SECRET}"
+    if refusal.status == 403:
+        return (
+            f"the hub does not let the owner of the access token read it ({inner}): ask for access at {asked.page}, or "
+            f"name another token's Secret in {_SECRET}"
+        )
+    return (
+        f"the hub has no such repository, or does not show it to the owner of the access token ({inner}): check the "
+        f"name, and the Secret of {_SECRET}"
+    )

@@ -10,10 +10,11 @@ from distserve_testing.workers import WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
 OUTPUT = 6
+WITHIN_A_POD = {"cpu": "shm", "cuda": "cuda_ipc"}
 PROMPTS = [[1, 96, 198, 26, 35], list(range(100, 116)), list(range(150, 167)), list(range(3, 103))]
 
 
-async def _generated(prefills: GatewayStream, decodes: GatewayStream) -> list[list[int]]:
+async def _generated(prefills: GatewayStream, decodes: GatewayStream, device: str = "cpu") -> list[list[int]]:
     firsts = [await prefills.submit(prompt, max_tokens=OUTPUT) for prompt in PROMPTS]
     await prefills.until_over(*firsts)
     rests = [
@@ -21,7 +22,7 @@ async def _generated(prefills: GatewayStream, decodes: GatewayStream) -> list[li
         for prompt, first in zip(PROMPTS, firsts, strict=True)
     ]
     await decodes.until_over(*rests)
-    assert {rest.finished.stages.transport for rest in rests if rest.finished is not None} == {"shm"}
+    assert {rest.finished.stages.transport for rest in rests if rest.finished is not None} == {WITHIN_A_POD[device]}
     return [first.tokens + rest.tokens for first, rest in zip(firsts, rests, strict=True)]
 
 
@@ -31,6 +32,7 @@ async def _generated(prefills: GatewayStream, decodes: GatewayStream) -> list[li
     ids=["tp2 to pp2", "pp3 to tp2", "tp2 pp2 to one"],
 )
 async def test_any_two_shapes_give_the_text_of_one_process(
+    device: str,
     start_worker: StartWorker,
     prefill: WorkerProcess,
     decode: WorkerProcess,
@@ -40,9 +42,12 @@ async def test_any_two_shapes_give_the_text_of_one_process(
 ) -> None:
     """B14, B21: handles come from the driver, KV from every rank."""
     expected = await _generated(gateway.attach(prefill.grpc), gateway.attach(decode.grpc))
-    cut = start_worker("prefill", **prefill_shape), start_worker("decode", **decode_shape)
+    cut = (
+        start_worker("prefill", device=device, **prefill_shape),
+        start_worker("decode", device=device, **decode_shape),
+    )
     for worker in cut:
         await asyncio.to_thread(worker.wait_until_empty)
-    assert await _generated(gateway.attach(cut[0].grpc), gateway.attach(cut[1].grpc)) == expected
+    assert await _generated(gateway.attach(cut[0].grpc), gateway.attach(cut[1].grpc), device) == expected
     for worker in cut:
         worker.wait_until_empty()

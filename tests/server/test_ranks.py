@@ -1,5 +1,6 @@
 """An instance of several processes: it lives and dies as one."""
 
+import asyncio
 import multiprocessing
 import queue
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from distserve_testing.gateways import Gateway
 from distserve_testing.models import write_tiny_llama
 from distserve_testing.workers import WorkerProcess
 
@@ -46,6 +48,22 @@ def test_a_rank_that_dies_ends_the_instance_with_its_name(start_worker: StartWor
     (rank,), others = processes_of(worker)
     rank.send_signal(signal.SIGKILL)
     assert worker.exit_status() == 1
+    reason = worker.termination_log.read_text()
+    assert reason == "EngineFailed: rank 1 (stage 0, tensor rank 1) ended by SIGKILL"
+    wait_until_gone(others)
+
+
+async def test_a_rank_that_dies_while_others_wait_for_it_ends_the_instance(
+    device: str, start_worker: StartWorker, gateway: Gateway
+) -> None:
+    """B21: on a GPU that wait has no end of its own."""
+    worker = start_worker("colocated", tp=2, device=device)
+    stream = gateway.attach(worker.grpc)
+    leg = await stream.submit([1, 2, 3], max_tokens=2000)
+    await stream.until(lambda: len(leg.tokens) > 3)
+    (rank,), others = processes_of(worker)
+    rank.send_signal(signal.SIGKILL)
+    assert await asyncio.to_thread(worker.exit_status) == 1
     reason = worker.termination_log.read_text()
     assert reason == "EngineFailed: rank 1 (stage 0, tensor rank 1) ended by SIGKILL"
     wait_until_gone(others)

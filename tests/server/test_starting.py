@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+import torch
 from distserve_testing.hubs import REPOSITORY, Hub, played_hub
 from distserve_testing.workers import WorkerProcess
 
@@ -57,9 +58,11 @@ def test_a_length_that_the_model_does_not_have_is_named(start_worker: StartWorke
     assert text.startswith("ConfigurationInvalid: max_model_length is 5000, the model has 4096 positions")
 
 
-def test_a_gpu_is_never_left_idle_by_computing_on_the_cpu(start_worker: StartWorker) -> None:
-    text = reason(start_worker("prefill", device="cuda"))
-    assert text == "ConfigurationInvalid: --device: this version computes on cpu only, a cuda device would stay idle"
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_told_before_anything_is_read(start_worker: StartWorker) -> None:
+    text = reason(start_worker("prefill", "file:///no/such/model", device="cuda", tp=2))
+    assert text.startswith("ConfigurationInvalid: device is cuda, and torch can use none here (")
+    assert text.endswith("): give the process a GPU, or take cpu")
 
 
 @pytest.mark.parametrize("name", ["grpc_port", "http_port"])

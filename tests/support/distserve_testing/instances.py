@@ -50,7 +50,7 @@ class Threads:
     def _run(self, stage: list[Rank], meeting: Meeting, batch: Batch, hidden: torch.Tensor | None) -> torch.Tensor:
         def one(rank: Rank) -> torch.Tensor:
             try:
-                return rank.run(batch, hidden)
+                return rank.run(batch, None if hidden is None else hidden.to(rank.memory.device))
             except BaseException:
                 meeting.leave()
                 raise

@@ -26,10 +26,10 @@ class Meeting:
         self._brought: list[torch.Tensor] = [torch.empty(0)] * size
 
     def exchange(self, rank: int, x: torch.Tensor) -> list[torch.Tensor]:
-        """What each rank brought, in order."""
+        """What each rank brought, in order, on the device of `x`."""
         self._brought[rank] = x.clone()
         self._barrier.wait()
-        brought = list(self._brought)
+        brought = [part.to(x.device) for part in self._brought]
         self._barrier.wait()
         return brought
 

@@ -13,6 +13,8 @@ BLOCK_TOKENS: Final = 16
 # of the KV, by the number format of the weights
 KV_DTYPE: Final = {"FP32": "FP32", "BF16": "BF16", "FP16": "FP16", "INT8": "BF16"}
 
+DEVICES: Final = ("cpu", "cuda")
+
 EngineRole = Literal["prefill", "decode", "colocated"]
 
 
@@ -36,13 +38,15 @@ class EngineConfig:
     max_batch_tokens: int = 512  # L_m: new tokens of one prefill batch
     max_running: int = 64
     max_waiting: int = 256
-    device: str = "cpu"
+    device: str = "cpu"  # one of `DEVICES`
     grid: Grid = WHOLE
     chunk_tokens: int | None = None  # tokens of a mixed step; None: prompts are computed whole, and first
 
     def __post_init__(self) -> None:
         if self.dtype not in KV_DTYPE:
             raise ConfigurationInvalid(f"dtype is {self.dtype}, it must be one of {', '.join(KV_DTYPE)}")
+        if self.device not in DEVICES:
+            raise ConfigurationInvalid(f"device is {self.device}, it must be one of {', '.join(DEVICES)}")
         for name in ("max_model_length", "max_batch_tokens", "max_running", "max_waiting", "chunk_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -63,6 +67,10 @@ class Blueprint:
     def grid(self) -> Grid:
         """Shape of the instance."""
         return self.config.grid
+
+    def rank_cache_bytes(self, rank: int) -> int:
+        """Bytes of a rank's part of all blocks."""
+        return self.blocks * rank_layout(self.layout, kv_shard(self.shard(rank))).block_bytes
 
     def shard(self, rank: int) -> Shard:
         """The part of a rank."""

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import torch
-
 from distserve_worker.engine.blueprint import BLOCK_TOKENS, Blueprint, EngineConfig, blueprint_of, kv_shard, rank_layout
+from distserve_worker.engine.devices import device_of, taken
 from distserve_worker.engine.dtypes import DTYPES
 from distserve_worker.engine.execution.executor import Executor, OneRank
 from distserve_worker.engine.execution.rank import Rank
@@ -53,7 +52,8 @@ def build_rank(
     """
     config = blueprint.config
     shard = blueprint.shard(rank)
-    device = torch.device(config.device)
+    device = device_of(config.device, rank)
+    taken(device, blueprint, rank)
     loaded = load_model(
         config.model, blueprint.model, config.dtype, device, shard=shard, collective=collective, progress=progress
     )

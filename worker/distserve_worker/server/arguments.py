@@ -18,7 +18,7 @@ from distserve_proto.contract import (
     Role,
 )
 from distserve_worker import flags
-from distserve_worker.engine.blueprint import KV_DTYPE
+from distserve_worker.engine.blueprint import DEVICES, KV_DTYPE
 from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure
 from distserve_worker.server.quantities import parse_bytes
 
@@ -92,7 +92,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="path or URI (file://, hf://) of the weights")
     add("--served-name", required=True, help="model name that clients use")
     add("--dtype", choices=tuple(KV_DTYPE), default="FP32", help="of weights and KV cache; INT8: of matrices only")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="what the pod was given to compute on")
+    add("--device", choices=DEVICES, default="cpu", help="what the pod was given to compute on")
     add("--tp", type=_POSITIVE, default=1, help="ranks that share each layer")
     add("--pp", type=_POSITIVE, default=1, help="stages that the layers are cut into; tp * pp processes in all")
     add("--max-model-length", type=_POSITIVE, help="prompt + output tokens of a request; default: what fits")

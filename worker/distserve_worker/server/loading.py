@@ -5,19 +5,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from distserve_proto.contract import ExitReason, Role
-from distserve_worker.engine.blueprint import (
-    Blueprint,
-    ConfigurationInvalid,
-    EngineConfig,
-    EngineRole,
-    ModelDoesNotFit,
-    blueprint_of,
-)
+from distserve_proto.contract import Role
+from distserve_worker.engine.blueprint import Blueprint, EngineConfig, EngineRole, blueprint_of
 from distserve_worker.engine.interface import Engine
 from distserve_worker.engine.parallel import Grid
-from distserve_worker.exiting import WorkerFailure, model_faults
+from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.arguments import WorkerConfig
+from distserve_worker.server.faults import faults
 from distserve_worker.server.memory_limit import memory_limit, require_fit
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.launching import RankProcesses
@@ -58,8 +52,9 @@ class Watcher:
 
 def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
     """Find the model, load it on all ranks and set the KV memory aside. Raises `WorkerFailure`."""
-    _check_device(config.device)
-    with model_faults(config.model):
+    with faults(config.model):
+        if config.device == "cuda":
+            _require_gpus(Grid(config.tp, config.pp))
         model = locate(config.model)
         digest = tokenizer_digest(model)  # first: a damaged file is found before torch is imported
         blueprint = _blueprint(config, model)
@@ -71,7 +66,7 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
     pin_torch(each)
     try:
         require_fit(blueprint, memory_limit())
-        with model_faults(config.model):
+        with faults(config.model):
             engine = _engine(blueprint, ranks, watcher)
     except BaseException:
         if ranks is not None:
@@ -80,11 +75,11 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
     return Loaded(engine, digest, _max_step_tokens(config, engine), ranks)
 
 
-def _check_device(device: str) -> None:
-    """Transports reach the memory of the CPU only; to compute there unasked would waste a GPU in silence."""
-    if device != "cpu":
-        text = f"--device: this version computes on cpu only, a {device} device would stay idle"
-        raise WorkerFailure(ExitReason.CONFIGURATION_INVALID, text)
+def _require_gpus(grid: Grid) -> None:
+    """Before anything else: a model may take hours to download."""
+    from distserve_worker.engine.devices import require_gpus
+
+    require_gpus(grid)
 
 
 def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:
@@ -96,31 +91,27 @@ def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:
 
 
 def _blueprint(config: WorkerConfig, model: Path) -> Blueprint:
-    try:
-        return blueprint_of(
-            EngineConfig(
-                role=_ROLES[config.role],
-                model=model,
-                kv_cache_bytes=config.kv_cache_bytes,
-                dtype=config.dtype,
-                max_model_length=config.max_model_length,
-                max_batch_tokens=config.max_batch_tokens,
-                max_running=config.max_running,
-                max_waiting=config.max_waiting,
-                grid=Grid(config.tp, config.pp),
-                chunk_tokens=config.chunk_tokens,
-            )
+    return blueprint_of(
+        EngineConfig(
+            role=_ROLES[config.role],
+            model=model,
+            kv_cache_bytes=config.kv_cache_bytes,
+            dtype=config.dtype,
+            max_model_length=config.max_model_length,
+            max_batch_tokens=config.max_batch_tokens,
+            max_running=config.max_running,
+            max_waiting=config.max_waiting,
+            device=config.device,
+            grid=Grid(config.tp, config.pp),
+            chunk_tokens=config.chunk_tokens,
         )
-    except ConfigurationInvalid as error:
-        raise WorkerFailure(ExitReason.CONFIGURATION_INVALID, str(error)) from error
-    except ModelDoesNotFit as error:
-        raise WorkerFailure(ExitReason.MODEL_DOES_NOT_FIT, str(error)) from error
+    )
 
 
 def _engine(blueprint: Blueprint, ranks: RankProcesses | None, watcher: Watcher) -> Engine:
     # imported here, on the engine thread: importing torch takes seconds, in which probes must be answered
     from distserve_worker.engine.building import build_rank, engine_of
-    from distserve_worker.engine.execution.collectives import Meeting
+    from distserve_worker.engine.execution.collectives import Meeting, PeerLost
     from distserve_worker.engine.execution.executor import Driver, OneRank
 
     if ranks is None:
@@ -136,7 +127,10 @@ def _engine(blueprint: Blueprint, ranks: RankProcesses | None, watcher: Watcher)
     built = build_rank(blueprint, 0, meeting.collective, lambda share: progress(0, share))
     ranks.loaded(progress)
     ranks.watch(watcher.failed)
-    port = meeting.host()
-    ranks.meet(port, lambda: meeting.join(port))
+    port, device = meeting.host(), built.rank.memory.device
+    try:
+        ranks.meet(port, lambda: meeting.join(port, device))
+    except PeerLost as error:
+        raise ranks.failure() or error from error
     executor = Driver(built.rank, ranks.batches, meeting.pipe, blueprint.model.hidden)
     return engine_of(blueprint, built, executor)

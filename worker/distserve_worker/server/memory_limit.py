@@ -26,11 +26,15 @@ def memory_limit(files: tuple[Path, ...] = _LIMITS) -> int:
 def require_fit(blueprint: Blueprint, limit: int) -> None:
     """Raise `WorkerFailure` (ModelDoesNotFit) with the numbers when weights and KV of all ranks need more than `limit`.
 
+    On GPUs every rank looks at its own memory.
+
     Nothing has been read then: a pod that is killed in the middle of loading says nothing.
     """
     from distserve_worker.engine.loading.inventory import weight_bytes
 
     config, ranks = blueprint.config, range(blueprint.grid.ranks)
+    if config.device != "cpu":
+        return
     weights = sum(weight_bytes(blueprint.model, blueprint.shard(rank), config.dtype) for rank in ranks)
     if weights + config.kv_cache_bytes > limit:
         raise WorkerFailure(

@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from distserve_worker.engine.execution.batch import Batch, Prompt, Running
 from distserve_worker.engine.execution.tables import similar_runs
+from distserve_worker.engine.execution.uploading import uploaded
 from distserve_worker.engine.kv_memory import KvMemory, Slots
 
 _ALWAYS_SIMILAR: Final = 8  # blocks: below it padding costs less than another call
@@ -55,7 +56,7 @@ class _Prompt:
         self._memory = memory
         self._start, self._end = prompt.start, prompt.start + len(prompt.tokens)
         used = -(-self._end // memory.layout.block_tokens)
-        self._table = torch.tensor(prompt.table[:used], device=memory.device)
+        self._table = uploaded(prompt.table[:used], memory.device)
         self.positions = torch.arange(self._start, self._end, device=memory.device)
         self.blocks = self._table[self.positions // memory.layout.block_tokens]
         self._rows: torch.Tensor | None = None
@@ -134,7 +135,7 @@ class _Running:
     def __init__(self, memory: KvMemory, running: Running, tables: torch.Tensor) -> None:
         self._memory = memory
         size = memory.layout.block_tokens
-        self.positions = torch.tensor(running.positions, device=memory.device)
+        self.positions = uploaded(running.positions, memory.device)
         self.blocks = tables.gather(1, (self.positions // size).unsqueeze(1)).squeeze(1)
         used = [position // size + 1 for position in running.positions]
         self._groups = [self._group(members, tables, used) for members in similar_runs(used, _ALWAYS_SIMILAR)]

@@ -1,8 +1,12 @@
-"""What the ranks of an instance say to each other while they compute, through torch.distributed."""
+"""What the ranks of an instance say to each other while they compute, through torch.distributed.
+
+On CPUs gloo carries it, and waiting is waiting. On GPUs NCCL does: a call puts an exchange into a stream and returns,
+and waiting for one makes the stream of the steps wait, not the caller. The code is the same.
+"""
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +22,17 @@ from distserve_worker.engine.parallel import Grid
 _MEETING: Final = timedelta(seconds=120)
 _EXCHANGE: Final = timedelta(minutes=30)  # a dead rank is found by its process; a long prefill is no reason to end
 _HERE: Final = "127.0.0.1"
-_TAGS: Final = 1 << 16
+_TAGS: Final = 1 << 16  # gloo's; NCCL keeps the order of each pair
+_BACKENDS: Final[Mapping[str, str]] = {"cpu": "gloo", "cuda": "nccl"}
+_SETTINGS: Final[Mapping[str, str]] = {
+    "GLOO_SOCKET_IFNAME": "lo",  # the host's name need not mean an address here
+    # An exchange whose peer has died never ends on a GPU. Whoever watches the processes ends the instance then, and
+    # knows why; torch would end this process before that is told, or let the step go on with whatever is in its memory.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    # Streams that transfers of KV never get: neither may have to wait for the other.
+    "TORCH_NCCL_HIGH_PRIORITY": "1",
+}
 
 
 class PeerLost(RuntimeError):  # noqa: N818 - named after what happened
@@ -61,7 +75,7 @@ class Incoming:
     _hidden: torch.Tensor
 
     def wait(self) -> torch.Tensor:
-        """[new tokens, hidden], once they are here."""
+        """[new tokens, hidden], for what is computed from now on."""
         with _exchange():
             self._work.wait()
         return self._hidden
@@ -117,14 +131,33 @@ class Meeting:
         self._store = TCPStore(_HERE, 0, is_master=True, wait_for_workers=False, timeout=_MEETING)
         return self._store.port
 
-    def join(self, port: int) -> None:
-        """Wait for all the others. Raises `RuntimeError` when they do not come."""
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name need not mean an address here
+    def join(self, port: int, device: torch.device) -> None:
+        """Wait for all the others; this rank computes on `device`. Raises `RuntimeError` when they do not come."""
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
         store = self._store or TCPStore(_HERE, port, is_master=False, timeout=_MEETING)
-        grid = self._grid
-        dist.init_process_group("gloo", store=store, rank=self._rank, world_size=grid.ranks, timeout=_EXCHANGE)
+        grid, backend = self._grid, _BACKENDS[device.type]
+        # Without a device id: with one, all pairs of ranks would share one communicator and wait for each other.
+        dist.init_process_group(backend, store=store, rank=self._rank, world_size=grid.ranks, timeout=_EXCHANGE)
         for first in range(0, grid.ranks, grid.tp):
             members = list(range(first, first + grid.tp))
             group = dist.new_group(members, timeout=_EXCHANGE)
             if isinstance(group, dist.ProcessGroup):  # others get a number
                 self._stage.group = group
+        self._connect(device)
+
+    def _connect(self, device: torch.device) -> None:
+        """Use every way once, from the first stage to the last.
+
+        NCCL connects two ranks when they first have something to say, and both have to be there: now they are, the
+        first request need not wait for it, and what cannot work is known before anybody counts on this instance.
+        """
+        grid, behind = self._grid, self._rank // self._grid.tp  # stages behind this one
+        word = torch.ones((1, 1), device=device)
+        if behind < grid.pp - 1:
+            word = self.pipe.expect((1, 1), word.dtype, device).wait()
+        heard = float(self.collective.sum(word.clone()))
+        if behind > 0:
+            self.pipe.send(word)
+        if heard != grid.tp:
+            raise RuntimeError(f"{grid.tp} ranks that say 1 hear {heard:g} over {_BACKENDS[device.type]}")

@@ -5,6 +5,7 @@ import torch
 from distserve_worker.engine.execution.attention import StepAttention
 from distserve_worker.engine.execution.batch import Batch
 from distserve_worker.engine.execution.tables import LaneTables
+from distserve_worker.engine.execution.uploading import uploaded
 from distserve_worker.engine.kv_memory import KvMemory
 from distserve_worker.engine.models.interface import CausalModel
 from distserve_worker.engine.parallel import Shard
@@ -30,15 +31,14 @@ class Rank:
         self.memory.clear(batch.cleared)
         attention = StepAttention(self.memory, batch, self._tables_of(batch))
         if incoming is None:
-            tokens = torch.tensor(_tokens(batch), device=self.memory.device)
-            incoming = self._model.embed(tokens, attention.positions)
+            incoming = self._model.embed(uploaded(_tokens(batch), self.memory.device), attention.positions)
         hidden = self._model.run(incoming, attention.positions, attention)
         if not self.shard.is_last:
             return hidden
         rows = batch.rows
         if not rows:  # pieces of prompts only: no rank of the stage has anything to say
             return torch.empty((0, 0))
-        return self._model.logits(hidden[torch.tensor(rows, device=hidden.device)])
+        return self._model.logits(hidden[uploaded(rows, hidden.device)])
 
     def _tables_of(self, batch: Batch) -> torch.Tensor | None:
         running = batch.running

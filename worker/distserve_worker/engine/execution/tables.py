@@ -6,6 +6,7 @@ from typing import Final
 import torch
 
 from distserve_worker.engine.execution.batch import Running, Written
+from distserve_worker.engine.execution.uploading import uploaded
 
 _GROWTH: Final = 2
 
@@ -24,7 +25,7 @@ class LaneTables:
         """The tables for a batch [requests, blocks of the longest], after what is new in them."""
         for written in running.written:
             self._write(written)
-        return self._blocks[list(running.seats)].to(self._device)
+        return uploaded(self._blocks[list(running.seats)], self._device)
 
     def _write(self, written: Written) -> None:
         end = written.first + len(written.blocks)

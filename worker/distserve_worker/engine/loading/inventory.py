@@ -25,20 +25,20 @@ class Inventory:
     nbytes: int
 
 
-def weight_bytes(config: ModelConfig, shard: Shard, dtype: str) -> int:
-    """Bytes of memory that the weights of `shard` need in `dtype` (of `dtypes.PRECISIONS`)."""
-    return inventory(config, shard, PRECISIONS[dtype]).nbytes
+def weight_bytes(config: ModelConfig, shard: Shard, dtype: str, device: str = "cpu") -> int:
+    """Bytes of memory that the weights of `shard` need in `dtype` (of `dtypes.PRECISIONS`) on a kind of device."""
+    return inventory(config, shard, PRECISIONS[dtype], torch.device(device)).nbytes
 
 
 def all_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
     """Names and shapes of all tensors of the model."""
-    return inventory(config, shard_of(config, WHOLE, 0), PRECISIONS["FP32"]).shapes
+    return inventory(config, shard_of(config, WHOLE, 0), PRECISIONS["FP32"], torch.device("cpu")).shapes
 
 
-def inventory(config: ModelConfig, shard: Shard, precision: Precision) -> Inventory:
-    """The inventory of one rank."""
+def inventory(config: ModelConfig, shard: Shard, precision: Precision, device: torch.device) -> Inventory:
+    """The inventory of one rank that is to run on `device`."""
     weights = _Names(precision.compute)
-    place = Place(shard, Alone(), torch.device("meta"), precision)
+    place = Place(shard, Alone(), torch.device("meta"), device, precision)
     model = MODELS[config.architecture].build(config, weights, place)
     tensors = {id(tensor): tensor for tensor in _tensors(model)}  # a tied table is there twice
     return Inventory(weights.shapes, weights.items, sum(tensor.nbytes for tensor in tensors.values()))

@@ -49,13 +49,15 @@ def load_model(
     All names, shapes and dtypes are checked before any weight is read. Raises `ModelInvalid`, `ModelNotFound`.
     """
     source: TensorSource = SafetensorsSource(path) if path.is_dir() else GgufSource(read_gguf_header(path), config)
-    place = Place(shard or shard_of(config, WHOLE, 0), collective or Alone(), device, PRECISIONS[dtype])
+    shard = shard or shard_of(config, WHOLE, 0)
+    place = Place(shard, collective or Alone(), device, device, PRECISIONS[dtype])
     family, shapes = MODELS[config.architecture], all_shapes(config)
     stored = _by_name(source.stored.values(), family, shapes)
     _check(path, source, stored, shapes)
     _require_no_others(path, stored.keys() - shapes.keys(), family, config)
     digest = weights_digest(config, source.stored.values(), dtype)
-    log = _ProgressLog(path, _bytes_to_read(stored, inventory(config, place.shard, place.precision)), progress)
+    taken = inventory(config, shard, place.precision, device)
+    log = _ProgressLog(path, _bytes_to_read(stored, taken), progress)
     return LoadedModel(family.build(config, _WeightReader(source, stored, place, log), place), digest)
 
 

@@ -18,6 +18,6 @@ def take_ends(
     if not shard.is_last:
         return entrance, None
     if config.tied_embeddings and entrance is not None:
-        return entrance, head_of(entrance)
+        return entrance, head_of(entrance, place)
     name = embeddings if config.tied_embeddings else HEAD
     return entrance, take_head(weights, place, name, config.vocab, width)

@@ -51,11 +51,15 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a model is built: its part, whom it computes with, and on what."""
+    """Where a model is built: its part, whom it computes with, and on what.
+
+    `device` is where its tensors are: `target`, or "meta" when they are only counted.
+    """
 
     shard: Shard
     collective: Collective
     device: torch.device
+    target: torch.device
     precision: Precision
 
     @property

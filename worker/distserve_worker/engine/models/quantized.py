@@ -43,8 +43,8 @@ def quantize(whole: torch.Tensor, inputs: range, packed: torch.Tensor, scales: t
 
 @cache
 def _has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch has its own kernel here; the one for other types than BF16 is a plain loop."""
-    if dtype is not torch.bfloat16:
+    """Whether torch has its own kernel here; those for other types than BF16, and for GPUs, are plain loops."""
+    if device.type != "cpu" or dtype is not torch.bfloat16:
         return False
     x = torch.ones((1, 32), dtype=dtype, device=device)
     weight = torch.ones((32, 32), dtype=torch.int8, device=device)

@@ -45,10 +45,10 @@ class Head:
         return self.collective.gather(self.matrix(hidden))[:, : self.size].float()
 
 
-def head_of(vocabulary: Vocabulary) -> Head:
+def head_of(vocabulary: Vocabulary, place: Place) -> Head:
     """What scores tokens by the same rows; where matrices are packed it has a copy of them."""
     rows = vocabulary.rows
-    if rows.is_meta and packs(torch.device("cpu"), rows.dtype):
+    if rows.is_meta and packs(place.target, rows.dtype):
         rows = rows.clone()  # so that it counts
     return Head(as_linear(rows), vocabulary.size, vocabulary.collective)
 
@@ -75,7 +75,7 @@ def take_vocabulary(weights: Weights, place: Place, name: str, size: int, width:
 def take_head(weights: Weights, place: Place, name: str, size: int, width: int) -> Head:
     """A head with a table of its own."""
     rows = room_for((-(-size // place.shard.grid.tp), width), place)
-    return head_of(_filled(rows, weights, place, name, size))
+    return head_of(_filled(rows, weights, place, name, size), place)
 
 
 def _filled(rows: torch.Tensor, weights: Weights, place: Place, name: str, size: int) -> Vocabulary:

@@ -11,7 +11,8 @@ from typing import Final
 
 from distserve_proto.contract import ExitReason
 from distserve_worker.engine.interface import Region
-from distserve_worker.exiting import WorkerFailure, described, model_faults
+from distserve_worker.exiting import WorkerFailure, described
+from distserve_worker.server.faults import faults
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
 from distserve_worker.transfer.agent import Agent
@@ -81,18 +82,17 @@ def _serve(assignment: Assignment, control: Connection, batches: Connection, tra
     blueprint = assignment.blueprint
     meeting = Meeting(blueprint.grid, assignment.rank)
 
-    with model_faults(str(blueprint.config.model)):
+    with faults(str(blueprint.config.model)):
         built = build_rank(blueprint, assignment.rank, meeting.collective, ProgressTeller(control))
     moving = (assignment, built.region, control, transfers)
     threading.Thread(target=_move_kv, args=moving, name="kv", daemon=True).start()
     control.send(Loaded())
     meet = control.recv()
     assert isinstance(meet, Meet), f"the driver said {meet}"
-    meeting.join(meet.port)
-    control.send(Met())
-    follower = Follower(built.rank, batches, meeting.pipe, blueprint.model.hidden)
     try:
-        follower.run()
+        meeting.join(meet.port, built.rank.memory.device)
+        control.send(Met())
+        Follower(built.rank, batches, meeting.pipe, blueprint.model.hidden).run()
     except PeerLost as error:
         raise _PeerGone(str(error)) from error
 

@@ -1,0 +1,156 @@
+"""What ranks compute on: which device each takes, whether it fits there, and that all devices compute the same."""
+
+import itertools
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from distserve_testing.instances import Instance, Service
+from distserve_testing.models import TinyLlama, write_tiny_llama
+
+from distserve_worker.engine.blueprint import (
+    Blueprint,
+    ConfigurationInvalid,
+    EngineConfig,
+    ModelDoesNotFit,
+    blueprint_of,
+)
+from distserve_worker.engine.building import build_rank
+from distserve_worker.engine.devices import device_of, require_enough, require_gpus, require_room
+from distserve_worker.engine.execution.batch import Batch, Prompt
+from distserve_worker.engine.interface import Sampling, Work
+from distserve_worker.engine.loading.inventory import weight_bytes
+from distserve_worker.engine.parallel import WHOLE, Grid
+from distserve_worker.engine.sampling.choice import Choice
+from distserve_worker.engine.sampling.sampler import sample
+
+GRIDS: Final = tuple(Grid(tp, pp) for tp, pp in itertools.product((1, 2), (1, 2)))
+NAMES: Final = [f"tp{grid.tp}-pp{grid.pp}" for grid in GRIDS]
+BLOCK_BYTES: Final = 3 * 2 * 2 * 16 * 8 * 4
+GIB: Final = 1 << 30
+SHARED: Final = tuple(range(50, 90))  # two blocks and a half
+WORKS: Final = (
+    Work("first", (*SHARED, 3), max_tokens=20),
+    Work("again", (*SHARED, 4, 5), max_tokens=20),
+    Work("short", (7,), max_tokens=12),
+    Work("block", tuple(range(16)), max_tokens=9),
+)
+TOKENS: Final = tuple(range(1, 200, 3))
+
+
+def blueprint(tiny: TinyLlama, blocks: int = 64, **fields: Any) -> Blueprint:
+    return blueprint_of(EngineConfig("colocated", tiny.folder, blocks * BLOCK_BYTES, **fields))
+
+
+def room(blocks: int, grid: Grid) -> int:
+    """Bytes of so many blocks on every rank; with two stages one has two of the three layers."""
+    return blocks * BLOCK_BYTES * (4 if grid.pp == 2 else 3) // 3
+
+
+def test_a_device_that_no_engine_knows_is_named(tiny: TinyLlama) -> None:
+    with pytest.raises(ConfigurationInvalid, match="device is tpu, it must be one of cpu, cuda"):
+        EngineConfig("decode", tiny.folder, BLOCK_BYTES, device="tpu")
+
+
+def test_fewer_gpus_than_ranks_are_refused_in_numbers() -> None:
+    require_enough(Grid(2, 2), 4, shared=False)
+    require_enough(Grid(2, 2), 1, shared=True)
+    with pytest.raises(ConfigurationInvalid, match=r"tp 2 x pp 2 are 4 ranks, .* sees 3: give it 4, or a smaller tp"):
+        require_enough(Grid(2, 2), 3, shared=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_where_there_is_no_gpu_torch_says_why() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"torch can use none here \(.+\): give the process a GPU"):
+        require_gpus(WHOLE)
+
+
+def test_every_rank_is_on_the_cpu_where_the_engine_is() -> None:
+    assert {device_of("cpu", rank) for rank in range(4)} == {torch.device("cpu")}
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
+def test_each_rank_must_fit_on_its_gpu(tiny: TinyLlama, grid: Grid) -> None:
+    plan = blueprint(tiny, grid=grid, device="cuda")
+    for rank in range(grid.ranks):
+        weights = weight_bytes(plan.model, plan.shard(rank), "FP32", "cuda")
+        needed = weights + plan.rank_cache_bytes(rank) + GIB
+        require_room(plan, rank, needed)
+        with pytest.raises(
+            ModelDoesNotFit, match=rf"rank {rank} needs {weights} bytes .* its GPU has {needed - 1} free"
+        ):
+            require_room(plan, rank, needed - 1)
+
+
+def test_the_ranks_of_an_instance_share_its_cache(tiny: TinyLlama) -> None:
+    whole = blueprint(tiny)
+    assert whole.rank_cache_bytes(0) == 64 * BLOCK_BYTES
+    halves = blueprint(tiny, grid=Grid(2))
+    assert halves.rank_cache_bytes(0) == halves.rank_cache_bytes(1) == 32 * BLOCK_BYTES
+
+
+def test_only_a_cpu_keeps_a_second_copy_of_a_tied_table(tmp_path: Path) -> None:
+    plan = blueprint(TinyLlama(tmp_path, write_tiny_llama(tmp_path, tie_word_embeddings=True)))
+    on_cpu, on_gpu = (weight_bytes(plan.model, plan.shard(0), "FP32", device) for device in ("cpu", "cuda"))
+    assert on_cpu - on_gpu == plan.model.vocab * plan.model.hidden * 4
+
+
+@pytest.fixture(scope="module")
+def expected(tiny: TinyLlama) -> dict[str, list[int]]:
+    return {work.request_id: tiny.greedy(work.prompt, work.max_tokens or 0) for work in WORKS}
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
+def test_greedy_text_is_that_of_transformers_on_any_device(
+    device: str, grid: Grid, tiny: TinyLlama, expected: dict[str, list[int]]
+) -> None:
+    """B14: prompts are in pieces, requests are put back for want of blocks, and prefixes are found."""
+    few = {"chunk_tokens": 11, "max_model_length": 96}
+    instance = Instance("colocated", tiny.folder, room(8, grid), grid, device=device, **few)
+    assert {region.memory.device.type for region in instance.regions} == {device}
+    assert instance.alone(WORKS) == expected
+    assert instance.alone(WORKS) == expected
+
+
+@pytest.mark.parametrize("decode", [Grid(1, 2), Grid(2, 1)], ids=["to-pp2", "to-tp2"])
+@pytest.mark.parametrize("prefill", [Grid(2, 1), Grid(1, 2)], ids=["from-tp2", "from-pp2"])
+def test_kv_is_handed_over_on_any_device(
+    device: str, prefill: Grid, decode: Grid, tiny: TinyLlama, expected: dict[str, list[int]]
+) -> None:
+    """B14."""
+    sides = [
+        Instance(role, tiny.folder, room(blocks, grid), grid, device=device, max_model_length=96)
+        for role, grid, blocks in (("prefill", prefill, 64), ("decode", decode, 6))
+    ]
+    service = Service(*sides)
+    assert service.serve(WORKS) == expected
+    assert service.put_back
+    assert service.cached_tokens >= 32
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("FP32", 1e-4), ("FP16", 0.01), ("BF16", 0.05), ("INT8", 0.1)])
+def test_logits_are_near_those_of_transformers_on_any_device(
+    device: str, dtype: str, most: float, tiny: TinyLlama
+) -> None:
+    rank = build_rank(blueprint(tiny, dtype=dtype, device=device), 0).rank
+    logits = rank.run(Batch((Prompt(TOKENS, 0, tuple(range(5)), samples=True),)))
+    assert logits.device.type == device
+    with torch.inference_mode():
+        exact = tiny.reference(torch.tensor([TOKENS])).logits[0, -1].float()
+    assert float((logits[0].cpu() - exact).square().mean().sqrt() / exact.std()) < most
+
+
+def test_tokens_are_drawn_alike_on_any_device(device: str) -> None:
+    logits = torch.randn(6, 5000, generator=torch.Generator().manual_seed(3))
+    samplings = [
+        Sampling(),
+        Sampling(temperature=1.0, seed=7),
+        Sampling(temperature=0.7, top_p=0.9, seed=8),
+        Sampling(temperature=1.3, top_k=40, min_p=0.01, seed=9),
+        Sampling(temperature=1.0, repetition_penalty=1.2, presence_penalty=0.5, logit_bias=((3, 2.0),), seed=10),
+        Sampling(temperature=1.0, logprobs=3, seed=11),
+    ]
+    choices = [Choice.of(sampling, (1, 2, 3), (4,), frozenset()) for sampling in samplings]
+    there, here = sample(logits.to(device), choices), sample(logits, choices)
+    assert [row and row.token for row in there] == [row and row.token for row in here]

@@ -1,0 +1,57 @@
+"""Which device a rank computes on, and whether its part of a model fits there."""
+
+import os
+from typing import Final
+
+import torch
+
+from distserve_worker.engine.blueprint import Blueprint, ConfigurationInvalid, ModelDoesNotFit
+from distserve_worker.engine.loading.inventory import weight_bytes
+from distserve_worker.engine.parallel import Grid
+
+SHARED_GPUS: Final = "NCCL_MULTI_RANK_GPU_ENABLE"  # NCCL's own variable: at 1, ranks may share a GPU
+_WORK_BYTES: Final = 1 << 30  # of a GPU beside weights and KV: activations, and the buffers of NCCL and cuBLAS
+
+
+def require_gpus(grid: Grid) -> None:
+    """Raise `ConfigurationInvalid` when this process cannot use a GPU for each rank."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (AssertionError, RuntimeError) as error:  # a build without CUDA, no driver, no GPU
+        raise ConfigurationInvalid(
+            f"device is cuda, and torch can use none here ({error}): give the process a GPU, or take cpu"
+        ) from error
+    require_enough(grid, torch.cuda.device_count(), shared=os.environ.get(SHARED_GPUS) == "1")
+
+
+def require_enough(grid: Grid, visible: int, *, shared: bool) -> None:
+    """As `require_gpus`, with `visible` GPUs, which may be `shared` among ranks."""
+    if grid.ranks > visible and not shared:
+        raise ConfigurationInvalid(
+            f"tp {grid.tp} x pp {grid.pp} are {grid.ranks} ranks, each on a GPU of its own, and this process sees "
+            f"{visible}: give it {grid.ranks}, or a smaller tp or pp ({SHARED_GPUS}=1 lets ranks share, for tests)"
+        )
+
+
+def device_of(kind: str, rank: int) -> torch.device:
+    """Where a rank computes, `kind` being "cpu" or "cuda": ranks take the GPUs that they see in turn."""
+    return torch.device("cpu") if kind == "cpu" else torch.device("cuda", rank % torch.cuda.device_count())
+
+
+def taken(device: torch.device, blueprint: Blueprint, rank: int) -> None:
+    """Make a GPU this thread's own, once it is known that the rank fits. Raises `ModelDoesNotFit`."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        require_room(blueprint, rank, torch.cuda.mem_get_info(device)[0])
+
+
+def require_room(blueprint: Blueprint, rank: int, free: int) -> None:
+    """Raise `ModelDoesNotFit` with the numbers when a rank needs more than `free` bytes of its GPU."""
+    config = blueprint.config
+    weights = weight_bytes(blueprint.model, blueprint.shard(rank), config.dtype, config.device)
+    cache = blueprint.rank_cache_bytes(rank)
+    if weights + cache + _WORK_BYTES > free:
+        raise ModelDoesNotFit(
+            f"rank {rank} needs {weights} bytes for weights in {config.dtype}, {cache} for its part of the KV cache "
+            f"and {_WORK_BYTES} to compute in, its GPU has {free} free: take a smaller cache, more ranks or INT8"
+        )

@@ -95,7 +95,7 @@ def test_the_access_token_opens_a_private_model_and_is_shown_to_the_hub_alone(hu
     [
         (
             None,
-            r"answers 401 \(Repository not found\).* put an access token into a Secret.*spec\.model\.hub\.tokenSecret",
+            r"refuses it \(401: Repository not found\).* an access token into a Secret.*spec\.model\.hub\.tokenSecret",
         ),
         ("hf_wrong", r"does not take the access token \(401: Invalid credentials.*spec\.model\.hub\.tokenSecret"),
     ],
@@ -110,7 +110,7 @@ def test_a_private_model_says_what_the_token_lacks(hub: Hub, home: Path, token: 
 @pytest.mark.parametrize(
     ("token", "words"),
     [
-        (None, r"answers 401 \(Access to model org/tiny is restricted\.\).*tokenSecret"),
+        (None, r"refuses it \(401: Access to model org/tiny is restricted\.\).*tokenSecret"),
         (
             "hf_right",
             r"does not let the owner of the access token read it \(403: Access .*ask for access at .*/org/tiny",

@@ -46,6 +46,7 @@ class Loaded:
 class Watcher:
     """Who hears of the engine while it loads and afterwards; called from any thread."""
 
+    downloading: Callable[[int, int], None]  # bytes, and of how many as far as is known
     progress: Callable[[float], None]  # share of the weights that are loaded
     failed: Callable[[WorkerFailure], None]  # a rank has ended
 
@@ -55,7 +56,7 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
     with faults(config.model):
         if config.device == "cuda":
             _require_gpus(Grid(config.tp, config.pp))
-        model = locate(config.model)
+        model = locate(config.model, downloading=watcher.downloading)
         digest = tokenizer_digest(model)  # first: a damaged file is found before torch is imported
         blueprint = _blueprint(config, model)
     each = max(1, threads // blueprint.grid.ranks)

@@ -38,11 +38,14 @@ async def run_worker(config: WorkerConfig, threads: int) -> None:
     health = HealthServer(state, metrics, pulse)
     health.start(listener)
 
+    def downloading(done: int, total: int) -> None:
+        state.downloaded = done, total
+
     def loaded(share: float) -> None:
         state.loaded = share
 
     def build(failed: Callable[[BaseException], None]) -> Loaded:
-        return load(config, threads, Watcher(loaded, failed))
+        return load(config, threads, Watcher(downloading, loaded, failed))
 
     engine = EngineThread(build, pulse)
     try:

@@ -20,7 +20,9 @@ class State:
         self._model = model
         self._began = time.monotonic()
         self.stage = Stage.LOADING
-        self.loaded: float | None = None  # share of the weights; written by the engine thread
+        # written by the engine thread:
+        self.downloaded: tuple[int, int] | None = None  # bytes, and of how many as far as is known
+        self.loaded: float | None = None  # share of the weights
 
     @property
     def ready(self) -> bool:
@@ -31,6 +33,14 @@ class State:
     def text(self) -> str:
         """For people who read the probe's answer."""
         if self.stage is Stage.LOADING:
-            share = "" if self.loaded is None else f", {self.loaded:.0%} of the weights"
-            return f"{self.stage} {self._model} for {time.monotonic() - self._began:.0f} s{share}"
+            return f"{self.stage} {self._model} for {time.monotonic() - self._began:.0f} s{self._progress}"
         return str(self.stage)
+
+    @property
+    def _progress(self) -> str:
+        if self.loaded is not None:
+            return f", {self.loaded:.0%} of the weights"
+        if self.downloaded is not None:
+            done, total = self.downloaded
+            return f", {done // 10**6} of {total // 10**6} MB downloaded"
+        return ""

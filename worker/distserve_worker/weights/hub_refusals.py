@@ -28,31 +28,31 @@ class Asked:
 
 def explained(refusal: Refusal, asked: Asked) -> str:
     """One sentence: who refuses, in which words, and what to do."""
-    answer = f"{refusal.status} ({refusal.said[:_MOST_SAID]})" if refusal.said else str(refusal.status)
+    answer = f"{refusal.status}: {refusal.said[:_MOST_SAID]}".rstrip(": ")
     if refusal.from_storage:
-        return f"the hub's storage answers {answer} for a file of it"
+        return f"the hub's storage refuses a file of it ({answer})"
     if refusal.code == "RevisionNotFound":
         return f"the hub knows no revision {asked.revision} of it: check what follows the @"
     if refusal.status in (401, 403, 404):
-        return _denied(answer.replace(" (", ": ", 1).rstrip(")"), answer, refusal, asked)
-    more = ": an access token allows more, name its Secret in " + _SECRET if refusal.status == 429 else ""
-    return f"the hub answers {answer}{more}"
+        return _denied(refusal.status, answer, asked)
+    more = f": an access token allows more, name its Secret in {_SECRET}" if refusal.status == 429 else ""
+    return f"the hub refuses it ({answer}){more}"
 
 
-def _denied(inner: str, answer: str, refusal: Refusal, asked: Asked) -> str:
+def _denied(status: int, answer: str, asked: Asked) -> str:
     if not asked.has_token:
         return (
-            f"the hub answers {answer}: check the name; where the model is not public, put an access token into a "
+            f"the hub refuses it ({answer}): check the name; where the model is not public, put an access token into a "
             f"Secret and name that in {_SECRET}"
         )
-    if refusal.status == 401:
-        return f"the hub does not take the access token ({inner}): replace the one in the Secret of {_SECRET}"
-    if refusal.status == 403:
+    if status == 401:
+        return f"the hub does not take the access token ({answer}): replace the one in the Secret of {_SECRET}"
+    if status == 403:
         return (
-            f"the hub does not let the owner of the access token read it ({inner}): ask for access at {asked.page}, or "
-            f"name another token's Secret in {_SECRET}"
+            f"the hub does not let the owner of the access token read it ({answer}): ask for access at {asked.page}, "
+            f"or name another token's Secret in {_SECRET}"
         )
     return (
-        f"the hub has no such repository, or does not show it to the owner of the access token ({inner}): check the "
+        f"the hub has no such repository, or does not show it to the owner of the access token ({answer}): check the "
         f"name, and the Secret of {_SECRET}"
     )

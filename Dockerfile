@@ -28,6 +28,6 @@ USER 65532
 ENTRYPOINT ["python", "-m", "distserve_worker.gateway"]
 
 FROM source AS worker
-RUN scripts/install python3 worker
+RUN scripts/install python3 worker,gpu
 USER 65532
 ENTRYPOINT ["python", "-m", "distserve_worker.server"]

@@ -32,7 +32,7 @@ test: $(STAMP)  ## all tests, the end-to-end ones included
 test-fast: $(STAMP)  ## the tests that need no cluster
 	@$(PYTEST) -m "not cluster"
 
-test-gpu: $(STAMP)  ## the transports on a GPU, one is enough; says what ran where for docs/transports.md
+test-gpu: $(STAMP)  ## engine and transports on GPUs, one is enough; says what ran where for docs/transports.md
 	@scripts/test-gpu
 
 bench-placement: $(STAMP)  ## CPU time of the placement search, devices that it saves

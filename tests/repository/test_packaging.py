@@ -47,18 +47,20 @@ def test_transformers_is_a_test_dependency_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "module"),
+    ("target", "extras", "module"),
     [
-        ("operator", "distserve_operator"),
-        ("gateway", "distserve_worker.gateway"),
-        ("worker", "distserve_worker.server"),
+        ("operator", "operator", "distserve_operator"),
+        ("gateway", "gateway", "distserve_worker.gateway"),
+        ("worker", "worker,gpu", "distserve_worker.server"),  # one image for fleets of either kind
     ],
 )
-def test_an_image_target_installs_its_extra_and_runs_its_module_as_a_plain_user(target: str, module: str) -> None:
+def test_an_image_target_installs_its_extras_and_runs_its_module_as_a_plain_user(
+    target: str, extras: str, module: str
+) -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     stage = re.search(rf"^FROM \S+ AS {target}\n(.*?)(?=^FROM |\Z)", dockerfile, re.MULTILINE | re.DOTALL)
     assert stage is not None
-    assert f"RUN scripts/install python3 {target}\n" in stage[1]
+    assert f"RUN scripts/install python3 {extras}\n" in stage[1]
     assert "USER 65532\n" in stage[1]
     assert f'ENTRYPOINT ["python", "-m", "{module}"]' in stage[1]
 
@@ -67,5 +69,5 @@ def test_every_installed_version_is_pinned_once() -> None:
     pins = [re.match(r"[\w.-]+", line) for line in (ROOT / "constraints.txt").read_text().splitlines()]
     names = [canonicalize_name(pin[0]) for pin in pins if pin]
     pinned = set(names)
-    for extra in ("operator", "gateway", "worker", "cli", "test", "dev"):
+    for extra in ("operator", "gateway", "worker", "gpu", "cli", "test", "dev"):
         assert closure(extra) - {"distserve"} <= pinned, extra

@@ -1,14 +1,19 @@
 """The transfers of one pull: all succeed, or all end and the pull fails with the reason of the one that began it."""
 
 import asyncio
+import multiprocessing
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from distserve_worker.engine.interface import KvShard
 from distserve_worker.server.transferring import run_all
-from distserve_worker.transfer.interface import Fault, TransferError
+from distserve_worker.transfer.agent import Share
+from distserve_worker.transfer.interface import Fault, Source, TransferError
+from distserve_worker.transfer.remote.agent import RemoteAgent
+from distserve_worker.transfer.remote.messages import Hello, Pull
 
 
 class Running:
@@ -78,3 +83,22 @@ async def test_a_cancelled_pull_waits_for_the_end_of_all(threads: ThreadPoolExec
     with pytest.raises(asyncio.CancelledError):
         await pull
     assert all(transfer.over for transfer in transfers)
+
+
+async def test_a_pull_ends_although_a_rank_reads_nothing_any_more(threads: ThreadPoolExecutor) -> None:
+    """B3, B5: that rank is cut off, which ends all that it has; telling it to abort never fails."""
+    ours, theirs = multiprocessing.Pipe()
+    theirs.send(Hello(()))
+    agent = RemoteAgent(ours)
+    share = Share((0,), KvShard(0, 1, 0, 1))
+    transfers = [agent.begin("tcp", Source("", b"", 0), share, 60.0) for _ in range(2)]
+    pull = asyncio.create_task(run_all(transfers, threads))
+    for _ in transfers:
+        assert isinstance(await asyncio.to_thread(theirs.recv), Pull)
+    for _ in range(50_000):
+        transfers[0].abort()
+    with pytest.raises(TransferError, match="gone") as error:
+        await pull
+    assert error.value.fault is Fault.CLOSED
+    agent.withdraw("tcp", b"ticket")
+    theirs.close()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import IO
 
 import pytest
+from distserve_testing.sockets import received
 
 from distserve_worker.transfer.accepting import Accepting
 from distserve_worker.transfer.listening import listen
@@ -57,7 +58,7 @@ def _connected(kind: str, address: str) -> socket.socket:
 
 def _is_answered(kind: str, sock: socket.socket) -> bool:
     if kind == "tcp":
-        return sock.recv(HEADER_BYTES, socket.MSG_WAITALL) == pack_header(Header(Status.REFUSED))
+        return received(sock, HEADER_BYTES) == pack_header(Header(Status.REFUSED))
     greeting, files, _, _ = socket.recv_fds(sock, len(GREETING), 4)
     for file in files:
         os.close(file)

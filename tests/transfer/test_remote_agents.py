@@ -1,5 +1,6 @@
 """The agent of a rank in another process is as good as one in this process, and ends with it."""
 
+import contextlib
 import multiprocessing
 import threading
 
@@ -17,6 +18,8 @@ from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.opening import open_pulling_agent
 from distserve_worker.transfer.remote.agent import RemoteAgent
+from distserve_worker.transfer.remote.messages import Choose
+from distserve_worker.transfer.remote.serving import serve_agent
 
 LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="BF16")
 WHOLE = KvShard(0, 2, 0, 2)
@@ -81,4 +84,18 @@ def test_a_rank_that_is_gone_before_its_first_word_is_an_error() -> None:
     with pytest.raises(TransferError) as error:
         RemoteAgent(ours)
     assert error.value.fault is Fault.CLOSED
+    ours.close()
+
+
+def test_a_driver_that_reads_nothing_any_more_is_cut_off() -> None:
+    """B3: a lost word on the end of an offer would pin its blocks for good."""
+    ours, theirs = multiprocessing.Pipe()
+    agent = open_pulling_agent(Memory(LAYOUT, 6, WHOLE, 1).region())
+    thread = threading.Thread(target=serve_agent, args=(theirs, agent))
+    thread.start()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for number in range(50_000):
+            ours.send(Choose(number, (), SECONDS))
+    thread.join(SECONDS)
+    assert not thread.is_alive()
     ours.close()

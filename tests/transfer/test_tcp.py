@@ -11,6 +11,7 @@ import pytest
 import torch
 from distserve_testing.endings import Ending
 from distserve_testing.regions import content
+from distserve_testing.sockets import received
 
 from distserve_proto.addresses import format_address, parse_address
 from distserve_worker.engine.interface import KvLayout
@@ -60,13 +61,6 @@ class Pull:
 
 def pull(source: Source, target: Selection, deadline: float) -> None:
     TcpPulling().begin(source, target, deadline).run()
-
-
-def receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size and (part := sock.recv(size - len(data))):
-        data += part
-    return data
 
 
 @pytest.mark.parametrize("blocks", [1, 63, 64, 65, 200])
@@ -167,7 +161,7 @@ def test_a_reader_that_goes_away_ends_the_transfer(
     source = serving.offer(make_memory(4, layout=BIG), deadline, ending)
     reader = connect(source)
     reader.sendall(pack_hello(source.ticket))
-    assert unpack_header(receive(reader, HEADER_BYTES)) == Header(Status.READY, 4, 4 * BIG.block_bytes)
+    assert unpack_header(received(reader, HEADER_BYTES)) == Header(Status.READY, 4, 4 * BIG.block_bytes)
     reader.close()
     error = ending.wait()
     assert error is not None
@@ -181,7 +175,7 @@ def test_withdrawing_cuts_a_running_transfer(
     source = serving.offer(make_memory(4, layout=BIG), deadline, ending)
     reader = connect(source)
     reader.sendall(pack_hello(source.ticket))
-    receive(reader, HEADER_BYTES)
+    received(reader, HEADER_BYTES)
     serving.withdraw(source.ticket)
     error = ending.wait()
     assert error is not None
@@ -196,7 +190,7 @@ def test_strangers_do_not_reach_memory_and_do_not_block_readers(
     connect(source)  # says nothing at all
     stranger = connect(source)
     stranger.sendall(b"GET / HTTP/1.1\r\n".ljust(HELLO_BYTES))
-    assert receive(stranger, 1) == b""
+    assert received(stranger, 1) == b""
     pull(source, target, deadline)
     assert torch.equal(content(target), content(offered))
 
@@ -221,7 +215,7 @@ def test_a_sender_that_breaks_off_or_babbles_is_a_typed_error(
         running = Pull(source, make_memory(2, filling=0), deadline)
         sender, _ = listener.accept()
         with sender:
-            receive(sender, HELLO_BYTES)
+            received(sender, HELLO_BYTES)
             sender.sendall(answer)
         assert running.fault() is fault
 
@@ -239,7 +233,7 @@ def test_aborting_a_pull_ends_it(make_memory: MakeMemory, deadline: float) -> No
         running = Pull(source, make_memory(1), deadline)
         sender, _ = listener.accept()
         with sender:
-            receive(sender, HELLO_BYTES)
+            received(sender, HELLO_BYTES)
             running.transfer.abort()
             assert running.fault() is Fault.ABORTED
 

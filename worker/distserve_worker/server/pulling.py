@@ -18,8 +18,8 @@ from distserve_worker.server.kv_wire import shard_message, source_of
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.peers import PeerError, Peers
 from distserve_worker.server.pull_slots import PullSlots
+from distserve_worker.server.reaching import Hop, Reaching
 from distserve_worker.server.renewing import keep_lease
-from distserve_worker.server.routing import Hop, Route, Routing
 from distserve_worker.server.transferring import run_all
 from distserve_worker.transfer.agent import Agent, Share
 from distserve_worker.transfer.deadlines import transfer_seconds
@@ -53,7 +53,7 @@ class Puller:
         self._identity = identity
         self._metrics = metrics
         self._peers = Peers()
-        self._routing = Routing(self._peers, agents, identity.shards)
+        self._reaching = Reaching(self._peers, agents, identity.shards)
         self._threads = ThreadPoolExecutor(_MAX_TRANSFERS, thread_name_prefix="kv-puller")
         self._slots = PullSlots(MAX_PULLS, MAX_PULLS_OF_ONE_PEER)
 
@@ -88,7 +88,7 @@ class Puller:
 
     async def close(self) -> None:
         """Close the channels; no pull runs any more."""
-        await self._routing.close()
+        await self._reaching.close()
         await self._peers.close()
         self._threads.shutdown(wait=False)
 
@@ -99,36 +99,36 @@ class Puller:
         for _ in range(_BUSY_TRIES):
             async with self._slots.hold(handle.address):
                 started = time.monotonic()
-                route = await self._routing.route(handle)
-                sources = await self._agree(handle, route)
+                hops = await self._reaching.hops(handle)
+                sources = await self._agree(handle, hops)
                 if sources is not None:
                     agreed()
-                    await self._transfer(handle, self._begun(route, sources, blocks))
+                    await self._transfer(handle, self._begun(hops, sources, blocks))
                     self._metrics.pull_seconds.observe(time.monotonic() - started)
-                    return self._pulled(route, sources)
+                    return self._pulled(hops, sources)
             await asyncio.sleep(_BUSY_PAUSE_SECONDS)
         raise KvUnreachable(f"{handle.address} had too many readers at each of {_BUSY_TRIES} tries")
 
-    async def _agree(self, handle: kv_pb2.KvHandle, route: Route) -> Sequence[kv_pb2.Source] | None:
+    async def _agree(self, handle: kv_pb2.KvHandle, hops: Sequence[Hop]) -> Sequence[kv_pb2.Source] | None:
         """The prefill worker's offer of each piece; None when it has too many readers."""
         try:
-            response = await self._peers.pull(handle, [_message(hop) for hop in route], self._identity.incarnation)
+            response = await self._peers.pull(handle, [_message(hop) for hop in hops], self._identity.incarnation)
         except PeerError as error:
             if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 return None
             raise of_call("the pull was refused", error) from error
-        if len(response.sources) != len(route):
-            raise KvLost(f"{len(route)} pieces were asked for, the prefill worker offers {len(response.sources)}")
+        if len(response.sources) != len(hops):
+            raise KvLost(f"{len(hops)} pieces were asked for, the prefill worker offers {len(response.sources)}")
         return response.sources
 
-    def _begun(self, route: Route, sources: Sequence[kv_pb2.Source], blocks: tuple[int, ...]) -> list[Transfer]:
+    def _begun(self, hops: Sequence[Hop], sources: Sequence[kv_pb2.Source], blocks: tuple[int, ...]) -> list[Transfer]:
         seconds = transfer_seconds(sum(source.bytes for source in sources))
         try:
             return [
                 self._agents[hop.piece.reader].begin(
                     hop.transport, source_of(source), Share(blocks, hop.piece.part), seconds
                 )
-                for hop, source in zip(route, sources, strict=True)
+                for hop, source in zip(hops, sources, strict=True)
             ]
         except TransferError as error:
             raise of_transfer(error) from error
@@ -137,13 +137,13 @@ class Puller:
         try:
             await run_all(transfers, self._threads)
         except TransferError as error:
-            self._routing.forget(handle)
+            self._reaching.forget(handle)
             raise of_transfer(error) from error
 
-    def _pulled(self, route: Route, sources: Sequence[kv_pb2.Source]) -> Pulled:
-        for hop, source in zip(route, sources, strict=True):
+    def _pulled(self, hops: Sequence[Hop], sources: Sequence[kv_pb2.Source]) -> Pulled:
+        for hop, source in zip(hops, sources, strict=True):
             self._metrics.pull_bytes.labels(hop.transport).inc(source.bytes)
-        names = sorted({hop.transport for hop in route})
+        names = sorted({hop.transport for hop in hops})
         return Pulled("+".join(names), sum(source.bytes for source in sources))
 
 

@@ -48,7 +48,7 @@ class Agent(Protocol):
         ...
 
     def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
-        """The first transport among `ways` of another rank that works when it is tried."""
+        """The first transport among `ways` of another rank that works when it is tried, each for `seconds` at most."""
         ...
 
     def begin(self, transport: str, source: Source, share: Share, seconds: float) -> Transfer:
@@ -87,10 +87,9 @@ class LocalAgent:
 
     def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
         """See `Agent.choose`."""
-        deadline = time.monotonic() + seconds
         for way in ways:
             pulling = self._pullings.get(way.transport)
-            if pulling is not None and pulling.try_(way.probe, deadline):
+            if pulling is not None and pulling.try_(way.probe, time.monotonic() + seconds):
                 return way.transport
         return None
 

@@ -84,7 +84,7 @@ class Transfer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Make `run` raise soon; from any thread, at any time."""
+        """Make `run` raise soon; from any thread, at any time. Raises nothing itself."""
         ...
 
 

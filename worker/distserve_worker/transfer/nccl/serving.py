@@ -1,15 +1,12 @@
 """The serving side of the nccl transport: a thread for each pair of ranks, which sends what its reader asks for."""
 
-import contextlib
-import logging
-import select
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from distserve_proto.addresses import format_address
 from distserve_worker.engine.interface import Region
+from distserve_worker.transfer.accepting import Accepting
 from distserve_worker.transfer.deadlines import HANDSHAKE_SECONDS
 from distserve_worker.transfer.interface import Ended, Fault, Source, TransferError
 from distserve_worker.transfer.limit import Limit
@@ -27,16 +24,14 @@ from distserve_worker.transfer.nccl.framing import (
     first_message,
 )
 from distserve_worker.transfer.nccl.pynccl import SENDER, Pair
-from distserve_worker.transfer.tcp.connection import Connection
+from distserve_worker.transfer.tcp.connection import Connection, has_more
 from distserve_worker.transfer.tickets import Grant, Tickets
 
 if TYPE_CHECKING:
     import torch
 
-log = logging.getLogger(__name__)
-
 _MEETING_SECONDS: Final = 20.0  # for both communicators to find each other
-_MAX_READERS: Final = 64
+_MAX_READERS: Final = 64  # one more takes another transport
 
 
 class NcclServing:
@@ -45,14 +40,9 @@ class NcclServing:
     def __init__(self, region: Region, listener: socket.socket, advertised_host: str, max_transfers: int) -> None:
         """Take over a listening socket; `region` is on a GPU."""
         self._device: torch.device = region.memory.device
-        self._listener = listener
         self._endpoint = format_address(advertised_host, listener.getsockname()[1])
         self._tickets = Tickets(max_transfers)
-        self._readers = threading.BoundedSemaphore(_MAX_READERS)
-        self._sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._closed = False
-        threading.Thread(target=self._accept, name="kv-nccl", daemon=True).start()
+        self._accepting = Accepting(listener, self._serve, _MAX_READERS, "kv-nccl")
 
     @property
     def name(self) -> str:
@@ -74,40 +64,10 @@ class NcclServing:
 
     def close(self) -> None:
         """See `Serving.close`."""
-        with self._lock:
-            self._closed = True
-            for sock in (self._listener, *self._sockets):
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
+        self._accepting.close()
         self._tickets.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            if not self._readers.acquire(blocking=False):
-                sock.close()  # that reader takes another transport
-                continue
-            threading.Thread(target=self._serve, args=(sock,), name="kv-nccl-sender", daemon=True).start()
-
     def _serve(self, sock: socket.socket) -> None:
-        with self._lock:
-            if not self._closed:
-                self._sockets.add(sock)
-        try:
-            with sock:
-                self._send_all(sock)
-        except (TransferError, OSError) as error:
-            log.info("KV over nccl: %s", error)
-        finally:
-            with self._lock:
-                self._sockets.discard(sock)
-            self._readers.release()
-
-    def _send_all(self, sock: socket.socket) -> None:
         """Meet the reader, then send what it asks for until it goes or something fails; a new one begins anew."""
         connection = Connection(sock, time.monotonic() + HANDSHAKE_SECONDS)
         magic, identity = HELLO.unpack(connection.receive(HELLO.size))
@@ -117,9 +77,8 @@ class NcclServing:
         pair = Pair(identity, SENDER, self._device, meeting.check)
         try:
             self._try(pair, meeting)
-            while _has_more(sock):
-                connection.extend(time.monotonic() + HANDSHAKE_SECONDS)
-                self._answer(connection, pair)
+            while has_more(sock, None):
+                self._answer(Connection(sock, time.monotonic() + HANDSHAKE_SECONDS), pair)
         finally:
             pair.abort()
 
@@ -149,6 +108,7 @@ class NcclServing:
             limit.deadline = grant.deadline
             connection.extend(grant.deadline)
             _send(connection, pair, grant, limit)
+            connection.release()
             fault = None
         except TransferError as error:
             fault = error
@@ -173,14 +133,3 @@ def _send(connection: Connection, pair: Pair, grant: Grant, limit: Limit) -> Non
         pair.wait(check)
     if connection.receive(len(TAKEN)) != TAKEN:
         raise TransferError(Fault.MISMATCH, "the reader did not say that it has everything")
-
-
-def _has_more(sock: socket.socket) -> bool:
-    """Wait, for as long as the reader likes, until it asks for something; False when it goes."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    poll.poll()
-    try:
-        return bool(sock.recv(1, socket.MSG_PEEK))
-    except OSError:
-        return False

@@ -45,7 +45,7 @@ class RemoteAgent:
         """See `Agent.choose`."""
         call = self._line.ask(lambda number: Choose(number, tuple(ways), seconds))
         try:
-            return cast("str | None", call.wait(seconds + _ANSWER_SECONDS))
+            return cast("str | None", call.wait(seconds * len(ways) + _ANSWER_SECONDS))
         finally:
             self._line.forget(call)
 

@@ -73,7 +73,7 @@ class Line:
         return call
 
     def tell(self, request: Request) -> None:
-        """Send what is not answered; a rank that is gone need not know. Raises `TransferError`."""
+        """Send what is not answered; a rank that is gone need not know."""
         if not self._gone:
             self._sender.put(request)
 

@@ -1,6 +1,12 @@
-"""Writing to a pipe without waiting for whoever reads it."""
+"""Writing to a pipe without waiting for whoever reads it.
+
+Each side answers the other, or waits for an answer until a deadline. So whoever leaves very many messages unread has
+been stuck for minutes, and all that it was told before is late: then the pipe is cut, which ends all on both sides.
+Losing a single message instead would keep memory pinned for good.
+"""
 
 import contextlib
+import logging
 import os
 import queue
 import socket
@@ -8,8 +14,9 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Final
 
-from distserve_worker.transfer.interface import Fault, TransferError
 from distserve_worker.transfer.remote.messages import Reply, Request
+
+log = logging.getLogger(__name__)
 
 _MAX_UNSENT: Final = 4096
 
@@ -23,11 +30,12 @@ class Sender:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def put(self, message: Request | Reply) -> None:
-        """Send it soon. Raises `TransferError` (CLOSED) when the other side has not read for long."""
+        """Send it soon, or cut the pipe."""
         try:
             self._queue.put_nowait(message)
         except queue.Full:
-            raise TransferError(Fault.CLOSED, f"the other process left {_MAX_UNSENT} messages unread") from None
+            log.error("the other process left %d messages unread: it is cut off", _MAX_UNSENT)
+            self._hang_up()
 
     def close(self) -> None:
         """Send what is there, then hang up; both sides' readers see the end of the pipe."""

@@ -62,8 +62,9 @@ class _Service:
             case Withdraw(transport, ticket):
                 self._agent.withdraw(transport, ticket)
             case Abort(call):
-                if call in self._running:
-                    self._running[call].abort()
+                transfer = self._running.get(call)
+                if transfer is not None:
+                    transfer.abort()
 
     def close(self) -> None:
         for transfer in tuple(self._running.values()):
@@ -75,7 +76,7 @@ class _Service:
 
     def _offer(self, request: Offer) -> Source:
         def ended(error: TransferError | None) -> None:
-            self._tell(Ended(request.call, None if error is None else Failure.of(error)))
+            self._sender.put(Ended(request.call, None if error is None else Failure.of(error)))
 
         return self._agent.offer(request.transport, request.share, request.seconds, ended)
 
@@ -84,7 +85,7 @@ class _Service:
         try:
             transfer = self._agent.begin(request.transport, request.source, request.share, request.seconds)
         except TransferError as error:
-            self._tell(Answer(request.call, Failure.of(error)))
+            self._sender.put(Answer(request.call, Failure.of(error)))
             return
         self._running[request.call] = transfer
         self._pulling.submit(self._run, request.call, transfer)
@@ -102,10 +103,4 @@ class _Service:
         except Exception as error:
             log.exception("a transport failed")
             result = Failure(Fault.ABORTED, f"the rank failed: {error!r}")
-        self._tell(Answer(call, result))
-
-    def _tell(self, reply: Answer | Ended) -> None:
-        try:
-            self._sender.put(reply)
-        except TransferError as error:
-            log.error("%s", error)  # the driver's calls end at their deadlines
+        self._sender.put(Answer(call, result))

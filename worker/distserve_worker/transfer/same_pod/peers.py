@@ -35,11 +35,17 @@ class Peers(Generic[P]):
         with self._lock:
             for other in [other for other, peer in self._peers.items() if peer.is_over]:
                 self._peers.pop(other).close()
-            if name not in self._peers:
-                self._peers[name] = make()
-            self._peers.move_to_end(name)
+            if name in self._peers:
+                self._peers.move_to_end(name)
+                return
+        peer = make()  # may take long, and the others are needed meanwhile
+        with self._lock:
+            let_go = peer if name in self._peers else None
+            self._peers.setdefault(name, peer)
             if len(self._peers) > _MAX_PEERS:
-                self._peers.popitem(last=False)[1].close()
+                _, let_go = self._peers.popitem(last=False)
+        if let_go is not None:
+            let_go.close()
 
     def close(self) -> None:
         """Let go of all."""

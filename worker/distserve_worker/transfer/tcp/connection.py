@@ -4,6 +4,7 @@ import contextlib
 import os
 import select
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -15,12 +16,14 @@ _BUFFERS_PER_CALL = 64  # far below IOV_MAX; one call sends some megabytes
 
 
 class Connection:
-    """One data connection; `abort` may come from another thread, everything else from one."""
+    """One use of a data connection; `abort` may come from another thread, everything else from one."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._socket = sock
         self._deadline = deadline
         self._aborted = False
+        self._released = False
+        self._lock = threading.Lock()
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -31,8 +34,17 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Free the socket."""
-        self._socket.close()
+        """Free the socket, unless it was released."""
+        if not self._released:
+            self._socket.close()
+
+    def release(self) -> socket.socket:
+        """The socket, for another use, which `abort` does not reach any more. Raises `TransferError` (ABORTED)."""
+        with self._lock:
+            if self._aborted:
+                raise TransferError(Fault.ABORTED, "ended by this side")
+            self._released = True
+        return self._socket
 
     def established(self) -> None:
         """Wait for a connection that was begun. Raises `TransferError`."""
@@ -52,9 +64,11 @@ class Connection:
 
     def abort(self) -> None:
         """Wake the thread that uses the connection; its call raises ABORTED."""
-        self._aborted = True
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._aborted = True
+            if not self._released:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def check_open(self) -> None:
         """Raise `TransferError` when the other end has closed it, or this one was aborted."""
@@ -109,6 +123,25 @@ class Connection:
         if self._aborted:
             return TransferError(Fault.ABORTED, "ended by this side")
         return TransferError(Fault.CLOSED, text)
+
+
+def has_more(sock: socket.socket, seconds: float | None) -> bool:
+    """Wait, without an end when there are no `seconds`, for bytes of the peer; False when it goes, or stays silent."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    if not poll.poll(None if seconds is None else seconds * 1000):
+        return False
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
+def is_silent(sock: socket.socket) -> bool:
+    """Whether the peer has neither said anything nor gone."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN | select.POLLRDHUP)
+    return not poll.poll(0)
 
 
 def _drop(buffers: deque[memoryview], count: int) -> None:

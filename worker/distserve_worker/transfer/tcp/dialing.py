@@ -15,7 +15,7 @@ _Address = tuple[int, int, int, str, Any]  # as getaddrinfo tells it
 
 
 class Dialing:
-    """One connection to be made; `abort` may come from another thread, before, during or after it."""
+    """A connection to be made or taken up; `abort` may come from another thread, before, during or after it."""
 
     def __init__(self, endpoint: str, deadline: float) -> None:
         """`endpoint` as host:port; `deadline` in time.monotonic seconds, for the connection's whole life."""
@@ -32,6 +32,10 @@ class Dialing:
             if self._connection is not None:
                 self._connection.abort()
 
+    def resume(self, sock: socket.socket) -> Connection:
+        """Over one that was made before."""
+        return self._known(Connection(sock, self._deadline))
+
     def connect(self) -> Connection:
         """To the first address that answers. Raises `TransferError`."""
         unreachable = TransferError(Fault.UNREACHABLE, f"{self._endpoint}: has no address")
@@ -45,16 +49,19 @@ class Dialing:
         raise unreachable
 
     def _connect_to(self, address: _Address) -> Connection:
-        connection = Connection(self._begun(address), self._deadline)
+        connection = self._known(Connection(self._begun(address), self._deadline))
         try:
-            with self._lock:
-                self._connection = connection
-                if self._aborted:
-                    connection.abort()
             connection.established()
         except TransferError as error:
             connection.close()
             raise TransferError(error.fault, f"{self._endpoint}: {error}") from error
+        return connection
+
+    def _known(self, connection: Connection) -> Connection:
+        with self._lock:
+            self._connection = connection
+            if self._aborted:
+                connection.abort()
         return connection
 
     def _begun(self, address: _Address) -> socket.socket:

@@ -14,10 +14,14 @@ from distserve_worker.transfer.tcp.framing import (
     pack_hello,
     unpack_header,
 )
+from distserve_worker.transfer.tcp.keeping import KeptConnections
 
 
 class TcpPulling:
-    """Pulls over one fresh connection per transfer."""
+    """See `Pulling`. A connection over which a transfer was complete is kept for the next ones."""
+
+    def __init__(self) -> None:
+        self._kept = KeptConnections()
 
     @property
     def name(self) -> str:
@@ -34,19 +38,21 @@ class TcpPulling:
 
     def begin(self, source: Source, selection: Selection, deadline: float) -> "TcpTransfer":
         """See `Pulling.begin`."""
-        return TcpTransfer(source, selection, deadline)
+        return TcpTransfer(source, selection, deadline, self._kept)
 
     def close(self) -> None:
-        """See `Pulling.close`: there is nothing between two pulls."""
+        """See `Pulling.close`."""
+        self._kept.close()
 
 
 class TcpTransfer:
     """One pull; see `Transfer`."""
 
-    def __init__(self, source: Source, selection: Selection, deadline: float) -> None:
+    def __init__(self, source: Source, selection: Selection, deadline: float, kept: KeptConnections) -> None:
         self._source = source
         self._selection = selection
         self._dialing = Dialing(source.endpoint, deadline)
+        self._kept = kept
 
     def abort(self) -> None:
         """See `Transfer.abort`."""
@@ -54,13 +60,34 @@ class TcpTransfer:
 
     def run(self) -> None:
         """See `Transfer.run`."""
-        with self._dialing.connect() as connection:
-            connection.send([pack_hello(self._source.ticket)])
-            self._check(_header(connection))
+        connection, header = self._answered()
+        with connection:
+            self._check(header)
             for buffer in incoming(self._selection):
                 connection.receive_into(buffer)
             if connection.receive(len(TRAILER)) != TRAILER:
                 raise TransferError(Fault.MISMATCH, "no trailer after the last block")
+            self._kept.put(self._source.endpoint, connection.release())
+
+    def _answered(self) -> tuple[Connection, Header]:
+        """What the serving side says first, over a kept connection unless it turns out to have been cut meanwhile."""
+        sock = self._kept.take(self._source.endpoint)
+        if sock is not None:
+            try:
+                return self._asked(self._dialing.resume(sock))
+            except TransferError as error:
+                if error.fault is not Fault.CLOSED:
+                    raise
+        return self._asked(self._dialing.connect())
+
+    def _asked(self, connection: Connection) -> tuple[Connection, Header]:
+        """Show the ticket; nothing of the target is touched yet."""
+        try:
+            connection.send([pack_hello(self._source.ticket)])
+            return connection, _header(connection)
+        except TransferError:
+            connection.close()
+            raise
 
     def _check(self, header: Header) -> None:
         if header.status is Status.REFUSED:

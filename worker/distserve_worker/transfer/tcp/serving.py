@@ -1,17 +1,16 @@
-"""The serving side of the tcp transport: a listener, and one thread per running transfer."""
+"""The serving side of the tcp transport: a thread for each connection, which sends what its reader asks for."""
 
-import contextlib
-import logging
 import socket
 import threading
 import time
 
 from distserve_proto.addresses import format_address
-from distserve_worker.transfer.deadlines import HANDSHAKE_SECONDS
+from distserve_worker.transfer.accepting import Accepting
+from distserve_worker.transfer.deadlines import HANDSHAKE_SECONDS, SERVER_KEEPS_SECONDS
 from distserve_worker.transfer.interface import Ended, Fault, Source, TransferError
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.memory.staging import outgoing
-from distserve_worker.transfer.tcp.connection import Connection
+from distserve_worker.transfer.tcp.connection import Connection, has_more
 from distserve_worker.transfer.tcp.framing import (
     HELLO_BYTES,
     NAME,
@@ -23,10 +22,8 @@ from distserve_worker.transfer.tcp.framing import (
 )
 from distserve_worker.transfer.tickets import Tickets
 
-log = logging.getLogger(__name__)
-
-_SEND_BUFFER_BYTES = 1 << 20  # a third faster on loopback than the kernel's own choice, and enough for 5 GB/s at 0.2 ms
-_ACCEPT_PAUSE_SECONDS = 0.1  # after an error such as too many open files
+# The kernel doubles it. What is on its way stays in a core's cache then: twice as much is a third slower on loopback.
+_SEND_BUFFER_BYTES = 1 << 19
 
 
 class TcpServing:
@@ -34,13 +31,11 @@ class TcpServing:
 
     def __init__(self, listener: socket.socket, advertised_host: str, max_transfers: int) -> None:
         """Take over a listening socket; readers are told to connect to `advertised_host`."""
-        self._listener = listener
         self._endpoint = format_address(advertised_host, listener.getsockname()[1])
         self._tickets = Tickets(max_transfers)
-        # Strangers that show no ticket hold a connection for a while: leave room for the real readers beside them.
-        self._slots = threading.BoundedSemaphore(2 * max_transfers)
-        self._closed = threading.Event()
-        threading.Thread(target=self._accept, name="kv-listener", daemon=True).start()
+        self._kept = threading.BoundedSemaphore(max_transfers)  # connections on which nothing is asked for now
+        # Those that run, those that are kept, and strangers: without a ticket one holds its connection for a while.
+        self._accepting = Accepting(listener, self._serve, 3 * max_transfers, "kv-tcp", HANDSHAKE_SECONDS)
 
     @property
     def name(self) -> str:
@@ -66,37 +61,28 @@ class TcpServing:
         self._tickets.withdraw(ticket)
 
     def close(self) -> None:
-        """Stop listening and end every offer and transfer."""
-        self._closed.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept, which close alone does not
-        self._listener.close()
+        """Stop listening and end every offer, transfer and connection."""
         self._tickets.close()
-
-    def _accept(self) -> None:
-        while not self._closed.is_set():
-            self._slots.acquire()  # whoever holds one has a deadline; until then the kernel's backlog is the queue
-            try:
-                sock, _ = self._listener.accept()
-            except OSError as error:
-                self._slots.release()
-                if not self._closed.is_set():
-                    log.warning("accepting a KV connection: %s", error)
-                    self._closed.wait(_ACCEPT_PAUSE_SECONDS)
-                continue
-            threading.Thread(target=self._serve, args=(sock,), name="kv-sender", daemon=True).start()
+        self._accepting.close()
 
     def _serve(self, sock: socket.socket) -> None:
-        try:
-            with sock:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-                self._answer(Connection(sock, time.monotonic() + HANDSHAKE_SECONDS))
-        except TransferError as error:
-            log.info("KV transfer: %s", error)
-        finally:
-            self._slots.release()
+        """One transfer after another, until one fails or the reader asks for no more."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self._answer(sock)
+        while self._has_more(sock):
+            self._answer(sock)
 
-    def _answer(self, connection: Connection) -> None:
+    def _has_more(self, sock: socket.socket) -> bool:
+        if not self._kept.acquire(blocking=False):
+            return False  # its reader makes another one
+        try:
+            return has_more(sock, SERVER_KEEPS_SECONDS)
+        finally:
+            self._kept.release()
+
+    def _answer(self, sock: socket.socket) -> None:
+        """One transfer. Raises `TransferError`; then the connection may be in the middle of something."""
+        connection = Connection(sock, time.monotonic() + HANDSHAKE_SECONDS)
         try:
             ticket = unpack_hello(connection.receive(HELLO_BYTES))
             grant = self._tickets.redeem(ticket, connection.abort)
@@ -110,6 +96,7 @@ class TcpServing:
         try:
             connection.extend(grant.deadline)
             _send(connection, grant.selection)
+            connection.release()
             fault = None
         except TransferError as error:
             fault = error
@@ -119,7 +106,8 @@ class TcpServing:
 
 
 def _send(connection: Connection, selection: Selection) -> None:
-    connection.send([pack_header(Header(Status.READY, len(selection.blocks), selection.nbytes))])
+    head = [pack_header(Header(Status.READY, len(selection.blocks), selection.nbytes))]
     for buffers in outgoing(selection):
-        connection.send(buffers)
+        connection.send([*head, *buffers])  # together: by itself the header would wake the reader for nothing
+        head = []
     connection.send([TRAILER])

@@ -16,8 +16,8 @@ from distserve_worker.transfer.agent import Agent, Way
 from distserve_worker.transfer.interface import TransferError
 from distserve_worker.transfer.resharding import Piece, pieces
 
-_MAX_ROUTES: Final = 64
-_TRY_SECONDS: Final = 10.0  # for all transports of one pair of ranks together; NCCL alone needs some seconds
+_MAX_PEERS: Final = 64
+_TRY_SECONDS: Final = 10.0  # for each transport of a pair of ranks; NCCL needs some
 _TRIES_AT_ONCE: Final = 8
 
 _Key = tuple[str, tuple[KvShard, ...]]
@@ -31,11 +31,8 @@ class Hop:
     transport: str
 
 
-Route = tuple[Hop, ...]
-
-
-class Routing:
-    """Routes are kept by incarnation, so a worker that was restarted is tried anew; used on the event loop only."""
+class Reaching:
+    """Hops are kept by incarnation, so a worker that was restarted is tried anew; used on the event loop only."""
 
     def __init__(self, peers: Peers, agents: Sequence[Agent], shards: tuple[KvShard, ...]) -> None:
         """`agents` and `shards`: of our own ranks, in order."""
@@ -43,40 +40,40 @@ class Routing:
         self._agents = agents
         self._shards = shards
         self._threads = ThreadPoolExecutor(_TRIES_AT_ONCE, thread_name_prefix="kv-trying")
-        self._routes: OrderedDict[_Key, asyncio.Task[Route]] = OrderedDict()
+        self._found: OrderedDict[_Key, asyncio.Task[tuple[Hop, ...]]] = OrderedDict()
 
-    async def route(self, handle: kv_pb2.KvHandle) -> Route:
+    async def hops(self, handle: kv_pb2.KvHandle) -> tuple[Hop, ...]:
         """What our ranks pull, and how. Raises `KvFailure`; then the next handle of that worker tries again."""
         key = _key(handle)
-        task = self._routes.get(key)
+        task = self._found.get(key)
         if task is None:
-            task = self._routes[key] = asyncio.create_task(self._found(handle), name=f"route to {handle.address}")
+            task = self._found[key] = asyncio.create_task(self._find(handle), name=f"reach {handle.address}")
             task.add_done_callback(lambda done: self._settled(key, done))
-        self._routes.move_to_end(key)
+        self._found.move_to_end(key)
         return await asyncio.shield(task)  # others may wait for it too
 
     def forget(self, handle: kv_pb2.KvHandle) -> None:
         """A transfer has failed: find out anew what works."""
-        task = self._routes.get(_key(handle))
+        task = self._found.get(_key(handle))
         if task is not None and task.done():
-            del self._routes[_key(handle)]
+            del self._found[_key(handle)]
 
     async def close(self) -> None:
         """End what still runs."""
-        tasks = tuple(self._routes.values())
+        tasks = tuple(self._found.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False)
 
-    def _settled(self, key: _Key, task: asyncio.Task[Route]) -> None:
+    def _settled(self, key: _Key, task: asyncio.Task[tuple[Hop, ...]]) -> None:
         failed = task.cancelled() or task.exception() is not None
-        if failed and self._routes.get(key) is task:
-            del self._routes[key]
-        while len(self._routes) > _MAX_ROUTES:
-            self._routes.popitem(last=False)
+        if failed and self._found.get(key) is task:
+            del self._found[key]
+        while len(self._found) > _MAX_PEERS:
+            self._found.popitem(last=False)
 
-    async def _found(self, handle: kv_pb2.KvHandle) -> Route:
+    async def _find(self, handle: kv_pb2.KvHandle) -> tuple[Hop, ...]:
         try:
             ranks = (await self._peers.connect(handle)).ranks
         except PeerError as error:

@@ -1,0 +1,81 @@
+"""A rank tries the ways to another one after the other, and one that hangs costs neither the next one nor a pull."""
+
+import contextlib
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from distserve_testing.agent_process import Memory, rank_process
+from distserve_testing.endings import Ending
+from distserve_testing.regions import content
+
+from distserve_proto.addresses import format_address
+from distserve_worker.engine.interface import KvLayout, KvShard
+from distserve_worker.transfer.agent import Agent, Way
+from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.transfer.opening import open_pulling_agent
+from distserve_worker.transfer.same_pod.location import Probe, Shape
+from distserve_worker.transfer.shm.pulling import shm_pulling
+from distserve_worker.transfer.shm.serving import ShmServing
+
+LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
+MEMORY = Memory(LAYOUT, 2, KvShard(0, 2, 0, 2), 1)
+SECONDS = 20.0
+
+
+@pytest.fixture
+def hanging() -> Iterator[Way]:
+    """A process of this pod that lets others connect and then does nothing."""
+    name = f"distserve-test-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(8)
+        yield Way("shm", Probe(name, Shape.of(MEMORY.region())).packed())
+
+
+@pytest.fixture(params=["here", "in another process"])
+def agent(request: pytest.FixtureRequest) -> Iterator[Agent]:
+    if request.param == "here":
+        with contextlib.closing(open_pulling_agent(MEMORY.region())) as local:
+            yield local
+    else:
+        with rank_process(MEMORY) as rank:
+            yield rank.agent
+
+
+def test_a_way_that_hangs_does_not_eat_the_time_of_the_next(agent: Agent, hanging: Way) -> None:
+    """B3: each has its own bound."""
+    with listen("127.0.0.1", 0) as listener:
+        tcp = Way("tcp", format_address("127.0.0.1", listener.getsockname()[1]).encode())
+        assert agent.choose([hanging, hanging, tcp], 0.5) == "tcp"
+        assert agent.choose([hanging], 0.1) is None
+
+
+def test_pulls_from_others_go_on_while_a_way_hangs(hanging: Way) -> None:
+    served, region = MEMORY.region(), MEMORY.region()
+    region.memory.zero_()
+    offered, target = Selection(served, (0, 1), served.shard), Selection(region, (1, 0), region.shard)
+    trying = threading.Event()
+    with contextlib.closing(ShmServing(served, 4)) as serving, contextlib.closing(shm_pulling()) as pulling:
+        assert pulling.try_(serving.probe, time.monotonic() + SECONDS)
+
+        def hang() -> None:
+            trying.set()
+            assert not pulling.try_(hanging.probe, time.monotonic() + 2)
+            trying.clear()
+
+        thread = threading.Thread(target=hang)
+        thread.start()
+        assert trying.wait(SECONDS)
+        for _ in range(3):
+            source = serving.offer(offered, time.monotonic() + SECONDS, Ending())
+            pulling.begin(source, target, time.monotonic() + SECONDS).run()
+            serving.withdraw(source.ticket)
+        assert trying.is_set()
+        assert torch.equal(content(target), content(offered))
+        thread.join(SECONDS)

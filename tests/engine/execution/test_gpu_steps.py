@@ -91,8 +91,8 @@ def test_a_step_stays_on_its_gpu(
 
 def test_tokens_are_chosen_where_the_logits_are(no_content: FakeTensorMode) -> None:
     samplings = [
-        Sampling(temperature=0.8, min_p=0.1, logit_bias=((3, 1.0),)),
-        Sampling(temperature=1.0, repetition_penalty=1.2, presence_penalty=0.5),
+        Sampling(temperature=0.8, min_p=0.1, top_k=50, logit_bias=((3, 1.0),)),
+        Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.2, presence_penalty=0.5),
     ]
     choices = [Choice.of(sampling, (1, 2), (3,), frozenset({4})) for sampling in samplings]
     with no_content:

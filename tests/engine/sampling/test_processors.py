@@ -1,5 +1,7 @@
 """Every parameter that changes a distribution does to it what transformers' processors do."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers.generation.logits_process as reference
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from distserve_worker.engine.interface import Sampling
 from distserve_worker.engine.sampling.adjustments import adjusted
 from distserve_worker.engine.sampling.choice import Choice
-from distserve_worker.engine.sampling.distribution import distribution
+from distserve_worker.engine.sampling.distribution import distribution, sorted_cut
 
 PROMPT, OUTPUT = (3, 4, 4, 99), (4, 7, 7, 7, 250)
 STOPS = frozenset({2, 11})
@@ -115,6 +117,14 @@ def test_rows_with_different_cuts_are_cut_each_its_own_way() -> None:
         assert torch.equal(weights[row], distribution(logits[row : row + 1], [sampling])[0])
 
 
+@pytest.mark.parametrize("spread", [0.02, 1.0])
+def test_a_gpu_cuts_all_rows_at_once_to_the_same_tokens(spread: float) -> None:
+    logits = spread * torch.cat([_logits(seed) for seed in range(len(CUTS))])
+    cuts = [replace(sampling, min_p=0.0) for sampling in CUTS]
+    untouched = distribution(logits, [replace(sampling, top_p=1.0, top_k=0) for sampling in cuts])
+    assert torch.equal(sorted_cut(untouched, cuts), distribution(logits, cuts))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     logits=st.lists(st.integers(-3, 3), min_size=1, max_size=40),
@@ -124,7 +134,9 @@ def test_rows_with_different_cuts_are_cut_each_its_own_way() -> None:
 def test_among_equals_at_the_edge_the_lowest_ids_stay(logits: list[int], top_k: int, top_p: float) -> None:
     """No more than were asked for, as often as a value occurs."""
     row = torch.tensor([logits], dtype=torch.float32)
-    kept = distribution(row, [Sampling(1.0, top_p, top_k)])[0].nonzero().flatten().tolist()
+    weights = distribution(row, [Sampling(1.0, top_p, top_k)])
+    assert torch.equal(sorted_cut(torch.softmax(row, dim=-1), [Sampling(1.0, top_p, top_k)]), weights)
+    kept = weights[0].nonzero().flatten().tolist()
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
     assert sorted(order[: len(kept)]) == kept
     assert 1 <= len(kept) <= top_k

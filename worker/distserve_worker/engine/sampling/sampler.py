@@ -15,7 +15,7 @@ from distserve_worker.engine.sampling.logprobs import logprobs
 
 # Rows are drawn a few at a time, so that their weights stay in the cache of a CPU, and take little memory of a GPU.
 _ELEMENTS_AT_ONCE: Final = {"cpu": 2**18}
-_ELEMENTS_ELSEWHERE: Final = 2**25
+_ELEMENTS_ELSEWHERE: Final = 2**22
 
 
 @dataclass(frozen=True, slots=True)

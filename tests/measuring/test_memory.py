@@ -4,38 +4,55 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import transformers
-from distserve_testing.models import write_tiny_llama
 
+from distserve_worker.engine.blueprint import KV_DTYPE
 from distserve_worker.exiting import WorkerFailure
+from distserve_worker.measuring.arguments import DTYPES
 from distserve_worker.measuring.inspecting import free_memory, processor
-from distserve_worker.measuring.memory import MOST_KV_BYTES, kv_bytes, parameters
-from distserve_worker.weights.config import ModelConfig
+from distserve_worker.measuring.memory import MOST_KV_BYTES, kv_bytes
+from distserve_worker.weights.families.rotary import RotaryConfig
 from distserve_worker.weights.reading import read_config
 
 GIB = 1 << 30
 
 
 @pytest.fixture
-def config(tiny: Path) -> ModelConfig:
-    return read_config(tiny)
+def config(tiny: Path) -> RotaryConfig:
+    config = read_config(tiny)
+    assert isinstance(config, RotaryConfig)
+    return config
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_parameters_are_those_of_transformers_but_for_norms(tmp_path: Path, tied: bool) -> None:
-    model: transformers.LlamaForCausalLM = write_tiny_llama(tmp_path, tie_word_embeddings=tied)
-    matrices = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
-    assert parameters(read_config(tmp_path)) == matrices
+def test_the_formats_are_those_of_the_engine() -> None:
+    """The command line names them, and must not import the engine for that."""
+    assert set(DTYPES) == set(KV_DTYPE)
 
 
-def test_a_model_that_is_too_large_is_refused_with_the_numbers(config: ModelConfig) -> None:
-    large = replace(config, layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128256)
-    with pytest.raises(WorkerFailure, match=r"ModelDoesNotFit: its 32\.1 GB of weights in FP32 take 37\.5 GB to run"):
+def test_a_model_that_is_too_large_is_refused_with_the_numbers_and_with_the_formats_that_fit(
+    config: RotaryConfig,
+) -> None:
+    large = replace(
+        config,
+        layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        ffn=14336,
+        vocab=128256,
+        windows=(None,) * 32,
+    )
+    large = replace(large, windows=(None,) * large.layers)
+    numbers = r"ModelDoesNotFit: its 32\.1 GB of weights in FP32 take 37\.5 GB to run"
+    with pytest.raises(WorkerFailure, match=rf"{numbers}.*: give --dtype BF16 or --dtype FP16 or --dtype INT8 or a"):
         kv_bytes(large, "FP32", 20 * GIB)
+    with pytest.raises(WorkerFailure, match="give --dtype INT8 or a smaller model"):
+        kv_bytes(large, "BF16", 12 * GIB)
     assert 0 < kv_bytes(large, "BF16", 20 * GIB) < 2 * GIB
+    assert kv_bytes(large, "INT8", 12 * GIB) > 0
 
 
-def test_a_small_model_leaves_memory_to_others(config: ModelConfig) -> None:
+def test_a_small_model_leaves_memory_to_others(config: RotaryConfig) -> None:
     assert kv_bytes(config, "FP32", 64 * GIB) == MOST_KV_BYTES
     assert kv_bytes(config, "FP32", 2 * GIB) < GIB
 

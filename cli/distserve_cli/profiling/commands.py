@@ -1,15 +1,15 @@
 """The command `distserve profile`. What it does is imported when it runs: `distserve --help` should not wait for it."""
 
 import pathlib
-from typing import Final, Literal
+from typing import Final
 
 import click
 
 from distserve_cli.planning.parameters import Number, Whole
 from distserve_cli.planning.quantities import Quantity
 from distserve_cli.profiling.target import Target, checked
-from distserve_worker.measuring.arguments import AUTO, DEVICES
-from distserve_worker.measuring.memory import BYTES
+from distserve_operator.placement.model import WeightType
+from distserve_worker.measuring.arguments import AUTO, DEVICES, DTYPES
 
 SECONDS: Final = Quantity("number of seconds", 1, 86_400)
 THREADS: Final = Quantity("number of threads", 1, 1024, whole=True)
@@ -19,9 +19,7 @@ DEVICE: Final = click.Choice([*DEVICES, AUTO])
 
 @click.command("profile")
 @click.option("--model", required=True, help="GGUF file, folder of Hugging Face, or URI of weights on this machine.")
-@click.option(
-    "--dtype", type=click.Choice(list(BYTES)), default="FP32", show_default=True, help="Of weights and KV cache."
-)
+@click.option("--dtype", type=click.Choice(DTYPES), default="FP32", show_default=True, help="Of weights and KV cache.")
 @click.option("--device", type=DEVICE, default=AUTO, show_default=True, help="Where workers run.")
 @click.option("--threads", type=Whole(THREADS), default=1, show_default=True, help="CPU cores of one device.")
 @click.option("--seconds", type=Number(SECONDS), default=60, show_default=True, help="To measure for; more is finer.")
@@ -32,7 +30,7 @@ DEVICE: Final = click.Choice([*DEVICES, AUTO])
 @click.option("-o", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def profile_command(
     model: str,
-    dtype: Literal["FP32", "BF16"],
+    dtype: WeightType,
     device: str,
     threads: int,
     seconds: float,

@@ -130,7 +130,7 @@ MODEL = ["--model", "/none"]
         ([*MODEL, "--threads", "0"], "'--threads': '0' is no number of threads"),
         ([*MODEL, "--temperature", "3"], "'--temperature': '3' is no temperature"),
         ([*MODEL, "--device", "TPU"], "'--device': 'TPU' is not one of 'CPU', 'auto'"),
-        ([*MODEL, "--dtype", "INT8"], "'--dtype': 'INT8' is not one of 'FP32', 'BF16'"),
+        ([*MODEL, "--dtype", "FP8"], "'--dtype': 'FP8' is not one of 'FP32', 'BF16', 'FP16', 'INT8'"),
         ([*MODEL, "--output", "/none/p.yaml"], "--output /none/p.yaml: there is no folder /none: make it, or give"),
         ([*MODEL, "--output", "/"], "--output /: is a folder: give a file in it"),
         ([*MODEL, "--config-map", "Mine"], "--config-map Mine: is no name of an object: give lower-case letters"),

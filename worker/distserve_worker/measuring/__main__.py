@@ -53,10 +53,10 @@ def _run(arguments: list[str]) -> int:
 def _measure(config: MeasuringConfig) -> None:
     path = locate(config.model)
     model = read_config(path)
-    room = kv_bytes(model, config.dtype, free_memory())
+    # imported from here on: torch takes seconds, and what is wrong with the input is told before
     pin_libraries(config.threads)
     pin_torch(config.threads)
-    # imported here: torch takes seconds, and what is wrong with the input is told before
+    room = kv_bytes(model, config.dtype, free_memory())
     from distserve_worker.measuring.running import Measuring
 
     Measuring(config, path, model, room, _tell).run()

@@ -9,11 +9,11 @@ from typing import Final, Never
 from distserve_proto.contract import ExitReason
 from distserve_worker import flags
 from distserve_worker.exiting import WorkerFailure
-from distserve_worker.measuring.memory import BYTES
 
 # torch's names of the devices that workers run on, by the names that plans give them
 DEVICES: Final = {"CPU": "cpu"}
 AUTO: Final = "auto"
+DTYPES: Final = ("FP32", "BF16", "FP16", "INT8")  # that the engine has, which this part does without
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--model", required=True, help="path or URI (file://, hf://) of the weights")
-    add("--dtype", choices=tuple(BYTES), default="FP32", help="of weights and KV cache")
+    add("--dtype", choices=DTYPES, default="FP32", help="of weights and KV cache; INT8: of matrices only")
     add("--device", choices=(*DEVICES, AUTO), default=AUTO, help="to measure on; auto: the one that workers run on")
     add("--threads", type=flags.integer(1, 1024), default=1, help="of one step")
     add("--seconds", type=flags.seconds, default=60.0, help="to measure for, loading apart")

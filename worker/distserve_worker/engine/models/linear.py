@@ -125,10 +125,12 @@ def _take_quantized(
     outputs = sum(piece.count for piece in pieces)
     packed = torch.empty((outputs, len(inputs)), dtype=torch.int8, device=place.device)
     scales = torch.empty(outputs, dtype=place.precision.compute, device=place.device)
-    for piece, rows in _places(_short(pieces, max(1, _SCRATCH // storage.inputs))):
+    # of shapes alone there is nothing to compute, and torch would take seconds to say so
+    has_content = place.device.type != "meta"
+    for piece, rows in _places(_short(pieces, max(1, _SCRATCH // storage.inputs)) if has_content else pieces):
         whole = torch.empty((piece.count, storage.inputs), dtype=torch.float32, device=place.device)
         _read(weights, piece, storage, None, whole)
-        if not whole.is_meta:  # of shapes alone there is nothing to compute, and torch would take seconds to say so
+        if has_content:
             quantize(whole, inputs, packed[rows], scales[rows])
     return Int8Linear(packed, scales, bias)
 

@@ -147,7 +147,7 @@ class Description(_message.Message):
     max_waiting: _builtins.int
     """requests that may queue; one more fails with QUEUE_FULL"""
     max_running: _builtins.int
-    """requests of a batch; decode only"""
+    """requests of a batch; decode and colocated only"""
     @_builtins.property
     def layout(self) -> _kv_pb2.KvLayout: ...
     @_builtins.property
@@ -197,7 +197,7 @@ class Load(_message.Message):
     parked: _builtins.int
     """requests whose KV waits to be pulled"""
     draining: _builtins.bool
-    """takes no new work, but for decode legs of gateways that were attached before"""
+    """takes only requests that have begun, of gateways that were attached before"""
     def __init__(
         self,
         *,
@@ -464,7 +464,7 @@ class RequestEvent(_message.Message):
     def failed(self) -> Global___Failed: ...
     @_builtins.property
     def joined(self) -> Global___Joined:
-        """decode only; comes before the leg's first token"""
+        """decode and colocated only; comes before the leg's first token, or with it"""
 
     @_builtins.property
     def put_back(self) -> Global___PutBack:

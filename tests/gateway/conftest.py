@@ -9,7 +9,9 @@ from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.models import write_tiny_llama
 from distserve_testing.workers import Pair, WorkerProcess, started_pair
 
+from distserve_worker.gateway.answer import Answer
 from distserve_worker.text.loading import load_text
+from distserve_worker.text.stop_strings import StopStrings
 from distserve_worker.text.tokenizer import ModelText
 
 LIMITS = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
@@ -28,6 +30,12 @@ StartGateway = Callable[..., GatewayProcess]
 @pytest.fixture(scope="session")
 def smollm2_text(smollm2_path: Path) -> ModelText:
     return load_text(smollm2_path)
+
+
+@pytest.fixture
+def answer(smollm2_text: ModelText) -> Answer:
+    """An empty one."""
+    return Answer(smollm2_text.tokenizer.detokenizer(), StopStrings([]), lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -126,10 +126,13 @@ def test_a_short_queue_without_a_partner_does_not_attract_requests() -> None:
     assert name(choose_first(fleet, ANY)) == "p"
 
 
-def test_a_leaving_instance_starts_nothing_but_takes_kv_that_has_no_other_place() -> None:
+def test_a_leaving_instance_gets_only_what_has_begun_and_has_no_other_place() -> None:
     """B18 and B27."""
     assert choose_first([prefill("p", leaving=True), decode("d")], ANY) is None
     assert choose_first([prefill("p"), decode("d", leaving=True)], ANY) is None
+    begun = Need(1, begun=True)
+    assert name(choose_first([prefill("p", leaving=True), prefill("q", queued_tokens=9), decode("d")], begun)) == "q"
+    assert name(choose_first([prefill("p", leaving=True), decode("d", leaving=True)], begun)) == "p"
     leaving, staying = decode("leaving", leaving=True), decode("staying", requests=9)
     assert name(choose_decode([leaving, staying], "key", ANY)) == "staying"
     assert name(choose_decode([leaving], "key", ANY)) == "leaving"

@@ -14,7 +14,7 @@ StartWorker = Callable[..., WorkerProcess]
 async def test_a_prefill_worker_waits_until_its_parked_kv_is_taken(
     start_worker: StartWorker, decode: WorkerProcess, gateway: Gateway
 ) -> None:
-    """B18, B27."""
+    """B18, B27: and goes on with what others of its gateways' workers have begun."""
     prefill = start_worker("prefill", drain_seconds=600)
     prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(decode.grpc)
     first = await prefills.submit(PROMPT, max_tokens=5)
@@ -25,9 +25,15 @@ async def test_a_prefill_worker_waits_until_its_parked_kv_is_taken(
     answer = prefill.get("/readyz")
     assert (answer.status_code, answer.text.strip()) == (httpx.codes.SERVICE_UNAVAILABLE, "draining")
     assert prefill.get("/healthz").status_code == httpx.codes.OK
-    late = await prefills.submit(PROMPT)
+    newcomer = gateway.attach(prefill.grpc)
+    late, refused = await prefills.submit(PROMPT), await newcomer.submit(PROMPT, [7])
     await prefills.until_over(late)
-    assert late.failure == "DRAINING"
+    await newcomer.until_over(refused)
+    assert (late.failure, refused.failure) == ("DRAINING", "DRAINING")
+    moved = await prefills.submit(PROMPT, [7], max_tokens=5)
+    await prefills.until_over(moved)
+    assert len(moved.tokens) == 1
+    await prefills.cancel(moved)
     rest = await decodes.submit(PROMPT, first.tokens, kv=first.handle, max_tokens=5)
     await decodes.until_over(rest)
     assert len(rest.tokens) == 4

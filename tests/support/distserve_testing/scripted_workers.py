@@ -21,6 +21,7 @@ from distserve_proto.worker_pb2 import (
     Joined,
     Load,
     Parked,
+    PutBack,
     RequestEvent,
     Stages,
     Submit,
@@ -79,6 +80,10 @@ def decodes(tokens: int, then: Act | None = None) -> Act:
         return [*events, RequestEvent(request_id=HANG_UP)] if isinstance(after, str) else [*events, *after]
 
     return act
+
+
+def puts_back(submit: Submit) -> Iterable[RequestEvent]:
+    return [RequestEvent(request_id=submit.request_id, put_back=PutBack())]
 
 
 class ScriptedWorker(WorkerServicer):

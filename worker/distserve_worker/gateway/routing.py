@@ -2,7 +2,8 @@
 
 A request begins on the prefill instance with the shortest queue in tokens, as long as some decode instance has the same
 compatibility key, and goes on, when its KV is there, on the decode instance with the least load. A colocated instance
-serves it to its end. Among equals the one whose last turn is longest ago, so equal workers get equal work. A worker is
+serves it to its end. One that is leaving gets only what has begun, and only when no other is left: that would be lost
+otherwise. Among equals the one whose last turn is longest ago, so equal workers get equal work. A worker is
 known by its incarnation: after a restart it is another one.
 """
 
@@ -38,6 +39,7 @@ class Need:
 
     tokens: int  # prompt and output together, as far as they are known
     avoid: frozenset[str] = frozenset()  # incarnations that have failed it
+    begun: bool = False  # has tokens already
 
 
 def choose_first(candidates: Collection[Candidate], need: Need) -> Candidate | None:
@@ -47,10 +49,7 @@ def choose_first(candidates: Collection[Candidate], need: Need) -> Candidate | N
 
 
 def choose_decode(candidates: Collection[Candidate], key: str, need: Need) -> Candidate | None:
-    """The decode instance with the least load for KV of `key`; one that is leaving only when no other is left.
-
-    A leaving instance still takes what has begun: its partner's KV would be lost otherwise.
-    """
+    """The decode instance with the least load for KV of `key`, which has begun by then."""
     able = (worker for worker in candidates if _fits(worker, need) and worker.compatibility_key == key)
     return min(_of(able, Role.DECODE), key=_decode_load, default=None)
 
@@ -100,7 +99,7 @@ def _fits(worker: Candidate, need: Need) -> bool:
 
 
 def _able(candidates: Iterable[Candidate], need: Need) -> list[Candidate]:
-    return [worker for worker in _staying(candidates) if _fits(worker, need)]
+    return [worker for worker in candidates if _fits(worker, need) and (need.begun or not worker.leaving)]
 
 
 def _usable(candidates: Collection[Candidate]) -> list[Candidate]:
@@ -111,7 +110,7 @@ def _usable(candidates: Collection[Candidate]) -> list[Candidate]:
 
 
 def _queue(worker: Candidate) -> Key:
-    return worker.queued_tokens, worker.requests, worker.last_turn
+    return worker.leaving, worker.queued_tokens, worker.requests, worker.last_turn
 
 
 def _decode_load(worker: Candidate) -> Key:

@@ -20,7 +20,7 @@ from distserve_worker.gateway.routing import Candidate, Need
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
-_FULL_PAUSE_SECONDS: Final = 0.2  # before full queues are tried again for a request that has begun
+_PAUSE_SECONDS: Final = 0.2  # before a request that has begun looks again for an instance that takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,17 @@ class Runner:
 
     async def run(self, generation: Generation, answer: Answer) -> None:
         """Fill `answer`. Raises `ApiError` when the request cannot be finished; what it has produced stays in it."""
-        avoid, full = frozenset[str](), _Full(self.deadlines.base_seconds)
+        avoid, full = frozenset[str](), frozenset[str]()
+        patience = _Patience(self.deadlines.base_seconds)
         spent, number = 0, 0
         failure: LegFailedError | None = None
         while spent < MAX_ATTEMPTS:
-            need = Need(len(generation.prompt) + _output(generation, answer), avoid | full.avoid)
+            need = _need(generation, answer, avoid | full)
             first = self.fleet.choose_first(need)
-            if first is None and await full.is_over(len(answer.tokens)):
-                continue
+            if first is None and failure is not None and not failure.costs_an_attempt:
+                full = frozenset()  # they may have room by now
+                if await patience.is_left(len(answer.tokens)):
+                    continue
             if first is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
             self._refuse_overload(first, answer)
@@ -51,7 +54,7 @@ class Runner:
                 failure = error
             self._report(generation, failure)
             if failure.failure is Failure.QUEUE_FULL:
-                full.avoid |= failure.avoid
+                full |= failure.avoid
             else:
                 avoid |= failure.avoid
             spent += failure.costs_an_attempt
@@ -79,28 +82,27 @@ class Runner:
 
 
 @dataclass(slots=True)
-class _Full:
-    """Instances whose queues were full, as one request met them. One that has begun waits for them: it may not be lost.
+class _Patience:
+    """A request that has begun, and that nobody has harmed, waits for an instance that takes it: it may not be lost.
 
     Every token that it gets meanwhile begins its `seconds` anew.
     """
 
     seconds: float
-    avoid: frozenset[str] = frozenset()
     _tokens: int = 0
     _end: float = 0.0
 
-    async def is_over(self, tokens: int) -> bool:
-        """Wait a little for room, with so many tokens; False when it was too long, or there is nothing to wait for."""
+    async def is_left(self, tokens: int) -> bool:
+        """Wait a little, with so many tokens; False when it was too long, or the request has not begun."""
         if tokens > self._tokens:
             self._tokens, self._end = tokens, time.monotonic() + self.seconds
-        if not self.avoid or time.monotonic() >= self._end:
+        if time.monotonic() >= self._end:
             return False
-        await asyncio.sleep(_FULL_PAUSE_SECONDS)
-        self.avoid = frozenset()
+        await asyncio.sleep(_PAUSE_SECONDS)
         return True
 
 
-def _output(generation: Generation, answer: Answer) -> int:
-    """Tokens that an instance must have room for; without a limit, what is there and one token more."""
-    return generation.max_tokens or len(answer.tokens) + 1
+def _need(generation: Generation, answer: Answer, avoid: frozenset[str]) -> Need:
+    """Without a limit it is room for what is there and one token more."""
+    output = generation.max_tokens or len(answer.tokens) + 1
+    return Need(len(generation.prompt) + output, avoid, begun=bool(answer.tokens))

@@ -108,7 +108,8 @@ class Dispatcher:
     def _refusal(
         self, outbox: Outbox, submit: worker_pb2.Submit
     ) -> tuple[worker_pb2.FailureCode.ValueType, str] | None:
-        if self._streams.draining and not (self._side.is_counted_on and self._streams.is_from_before_drain(outbox)):
+        counted_on = self._streams.is_from_before_drain(outbox) and self._side.is_counted_on(submit)
+        if self._streams.draining and not counted_on:
             return worker_pb2.FAILURE_CODE_DRAINING, "the worker is draining and takes no new work"
         objection = _id_objection(submit.request_id) or self._side.objection(submit)
         if objection is None and self._legs.find(outbox, submit.request_id) is not None:

@@ -55,8 +55,7 @@ class Fetching:
         """See `Side.phase`."""
         return worker_pb2.PHASE_DECODE
 
-    @property
-    def is_counted_on(self) -> bool:
+    def is_counted_on(self, submit: worker_pb2.Submit) -> bool:  # noqa: ARG002
         """See `Side.is_counted_on`."""
         return True
 

@@ -73,10 +73,9 @@ class Parking:
         """See `Side.phase`."""
         return worker_pb2.PHASE_PREFILL
 
-    @property
-    def is_counted_on(self) -> bool:
+    def is_counted_on(self, submit: worker_pb2.Submit) -> bool:
         """See `Side.is_counted_on`."""
-        return False
+        return bool(submit.output)
 
     @property
     def busy(self) -> bool:

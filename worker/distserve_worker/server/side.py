@@ -15,9 +15,8 @@ class Side(Protocol):
         """The phase it serves."""
         ...
 
-    @property
-    def is_counted_on(self) -> bool:
-        """Whether gateways may have begun requests in the trust that this worker goes on with them."""
+    def is_counted_on(self, submit: worker_pb2.Submit) -> bool:
+        """Whether its gateway may have begun this request in the trust that this worker goes on with it."""
         ...
 
     @property

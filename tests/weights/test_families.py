@@ -54,7 +54,7 @@ class TestWindows:
 
     @pytest.mark.parametrize("window", [0, -5])
     def test_a_window_of_nothing_is_refused(self, tmp_path: Path, window: int) -> None:
-        with pytest.raises(ModelInvalid, match=f"sliding_window is {window}, it must be at least 1"):
+        with pytest.raises(ModelInvalid, match=f"sliding_window is {window}, it must be a whole number from 1"):
             _windows(tmp_path, "mistral", sliding_window=window)
 
     @pytest.mark.parametrize("family", ["qwen2", "qwen3"])

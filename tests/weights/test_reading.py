@@ -103,7 +103,7 @@ def test_a_folder_without_config_is_not_found(tmp_path: Path) -> None:
         ("rope_theta", float("nan"), "rope_theta is nan"),
         ("num_key_value_heads", 3, "4 heads cannot share 3 key/value heads"),
         ("head_dim", 7, "head_dim is 7"),
-        ("rope_parameters", {"rope_type": "linear", "factor": -1.0}, "rope scaling is 1.0, it must be"),
+        ("rope_parameters", {"rope_type": "linear", "factor": -1.0}, "factor is -1.0, it must be"),
     ],
 )
 def test_numbers_that_no_model_can_have_are_named(tmp_path: Path, field: str, value: float, words: str) -> None:
@@ -127,9 +127,11 @@ class TestGguf:
         with pytest.raises(ModelInvalid, match=r"no number under llama\.block_count"):
             _gguf(tmp_path, block_count="two")
 
-    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-    def test_a_value_that_is_no_number_is_refused(self, tmp_path: Path, value: float) -> None:
-        with pytest.raises(ModelInvalid, match=r"model\.gguf: a value of the metadata cannot be used"):
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.5])
+    def test_a_value_that_is_no_whole_number_is_refused(self, tmp_path: Path, value: float) -> None:
+        with pytest.raises(
+            ModelInvalid, match=rf"model\.gguf: llama\.block_count is {value}, it must be a whole number"
+        ):
             _gguf(tmp_path, block_count=value)
 
     def test_the_vocabulary_is_counted_when_its_size_is_not_stated(self, tmp_path: Path) -> None:
@@ -200,7 +202,7 @@ class TestHuggingFace:
             ("hidden_size", "wide", "a whole number"),
             ("hidden_size", 32.5, "a whole number"),
             ("hidden_size", True, "a whole number"),
-            ("hidden_size", 2**70, "at most 2147483647"),
+            ("hidden_size", 2**70, "a whole number from 1 to 1048576"),
             ("rms_norm_eps", "small", "a number"),
             ("rope_theta", 10**400, "a number"),
             ("tie_word_embeddings", "no", "true or false"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.limits import MOST, allowed
 
 
 class Architecture(StrEnum):
@@ -50,9 +51,9 @@ class ModelConfig:
 
 def checked(config: ModelConfig, where: str) -> ModelConfig:
     """`config` itself. Raises `ModelInvalid` naming a field whose value no model can have."""
-    for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions"):
-        if getattr(config, name) < 1:
-            raise ModelInvalid(f"{where}: the model's {name} is {getattr(config, name)}, it must be at least 1")
+    for name, most in MOST.items():
+        if not 1 <= getattr(config, name) <= most:
+            raise ModelInvalid(f"{where}: the model's {name} is {getattr(config, name)}, it must be {allowed(name)}")
     if not 0.0 < config.norm_eps < math.inf:
         raise ModelInvalid(f"{where}: the model's norm_eps is {config.norm_eps}, it must be greater than 0")
     if config.heads % config.kv_heads:

@@ -1,11 +1,11 @@
 """Typed access to the fields of a JSON object, whose mistakes are named; null counts as absent."""
 
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from distserve_worker.weights.errors import ModelInvalid
-
-_MOST: Final = 2**31 - 1  # that is counted of anything in a model
+from distserve_worker.weights.limits import MOST, allowed
 
 
 class Fields:
@@ -19,24 +19,22 @@ class Fields:
         """Whether null is written, where that means something else than nothing."""
         return name in self._values and self._values[name] is None
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number that a model can count to."""
+    def count(self, name: str, what: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number, such as a model can have of `what` (of `limits.MOST`)."""
         value = self._value(name, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(name, value, "a whole number")
-        if abs(value) > _MOST:
-            raise self._wrong(name, value, f"at most {_MOST}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST[what]:
+            raise self._wrong(name, value, allowed(what, least))
         return value
 
-    def number(self, name: str, default: float | None = None) -> float:
-        """Any number."""
+    def positive(self, name: str, default: float | None = None) -> float:
+        """A number greater than 0."""
         value = self._value(name, default)
         try:
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < float(value) < math.inf:
                 return float(value)
         except OverflowError:
             pass
-        raise self._wrong(name, value, "a number")
+        raise self._wrong(name, value, "a number greater than 0")
 
     def flag(self, name: str, default: bool) -> bool:
         """True or false."""

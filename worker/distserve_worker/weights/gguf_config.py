@@ -7,6 +7,7 @@ from distserve_worker.weights.config import Activation, Architecture, ModelConfi
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.families.rotary import RotaryConfig, checked_rotary
 from distserve_worker.weights.gguf_header import GgufHeader, Value
+from distserve_worker.weights.limits import MOST, allowed
 from distserve_worker.weights.rope_scaling import Rope, RopeBase, scaled_rope
 
 ROPE_FACTORS: Final = "rope_freqs.weight"
@@ -32,17 +33,17 @@ class _Metadata:
         )
 
     def config(self) -> RotaryConfig:
-        hidden, heads = self._int("embedding_length"), self._int("attention.head_count")
-        head_dim = self._int("attention.key_length", hidden // max(heads, 1))
-        layers, positions = self._int("block_count"), self._int("context_length")
+        hidden, heads = self._count("embedding_length", "hidden"), self._count("attention.head_count", "heads")
+        head_dim = self._count("attention.key_length", "head_dim", hidden // heads)
+        layers, positions = self._count("block_count", "layers"), self._count("context_length", "max_positions")
         return RotaryConfig(
             architecture=self._architecture,
             layers=layers,
             hidden=hidden,
             heads=heads,
-            kv_heads=self._int("attention.head_count_kv", heads),
+            kv_heads=self._count("attention.head_count_kv", "kv_heads", heads),
             head_dim=head_dim,
-            ffn=self._int("feed_forward_length"),
+            ffn=self._count("feed_forward_length", "ffn"),
             vocab=self._vocab(),
             max_positions=positions,
             norm_eps=self._float("attention.layer_norm_rms_epsilon"),
@@ -64,15 +65,19 @@ class _Metadata:
             raise ModelInvalid(f"{self._header.path}: no number under {self._architecture}.{key}")
         return value
 
-    def _int(self, key: str, default: int | None = None) -> int:
-        return int(self._number(key, default))
+    def _count(self, key: str, what: str, default: int | None = None) -> int:
+        value = self._number(key, default)
+        if not 1 <= value <= MOST[what] or value != int(value):
+            name = f"{self._architecture}.{key}"
+            raise ModelInvalid(f"{self._header.path}: {name} is {value}, it must be {allowed(what)}")
+        return int(value)
 
     def _float(self, key: str, default: float | None = None) -> float:
         return float(self._number(key, default))
 
     def _vocab(self) -> int:
         tokens = self._header.metadata.get("tokenizer.ggml.tokens")
-        return self._int("vocab_size", len(tokens) if isinstance(tokens, list) else None)
+        return self._count("vocab_size", "vocab", len(tokens) if isinstance(tokens, list) else None)
 
     def _eos(self) -> frozenset[int]:
         values = (self._header.metadata.get(f"tokenizer.ggml.{key}") for key in _EOS_KEYS)

@@ -39,12 +39,20 @@ def scaled_rope(scaling: Mapping[str, Any], base: RopeBase, where: str) -> Rope:
         raise ModelInvalid(f"{where}: a partial_rotary_factor of {scaling['partial_rotary_factor']} is not known")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ModelInvalid(f"{where}: rope scaling {kind} is not known (known: {', '.join(_KINDS)})")
+    _check_numbers(scaling, f"{where}: rope scaling")
     try:
         return _KINDS[kind](scaling, base)
     except KeyError as error:
         raise ModelInvalid(f"{where}: rope scaling {kind} lacks the field {error}") from error
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ModelInvalid(f"{where}: rope scaling {kind} has a value that cannot be used ({error})") from error
+
+
+def _check_numbers(scaling: Mapping[str, Any], where: str) -> None:
+    """Some of them may be 0, which stands for "not stated"; none is negative or endless."""
+    for name, value in scaling.items():
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise ModelInvalid(f"{where}: the field {name} is {value!r:.80}, it must be a number greater than 0")
 
 
 def _default(scaling: Mapping[str, Any], base: RopeBase) -> Rope:  # noqa: ARG001 - one signature for all kinds

@@ -19,18 +19,18 @@ def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
     """The configuration that `fields` state. Raises `ModelInvalid` naming a bad one."""
     if fields.flag("add_cross_attention", False):
         raise ModelInvalid(f"{fields.where}: add_cross_attention is true, only decoders alone can be served")
-    hidden, heads = fields.whole("n_embd"), fields.whole("n_head")
+    hidden, heads = fields.count("n_embd", "hidden"), fields.count("n_head", "heads")
     config = Gpt2Config(
         architecture=Architecture.GPT2,
-        layers=fields.whole("n_layer"),
+        layers=fields.count("n_layer", "layers"),
         hidden=hidden,
         heads=heads,
         kv_heads=heads,
         head_dim=even_share(hidden, heads, fields.where),
-        ffn=fields.whole("n_inner", 4 * hidden),
-        vocab=fields.whole("vocab_size"),
-        max_positions=fields.whole("n_positions"),
-        norm_eps=fields.number("layer_norm_epsilon"),
+        ffn=fields.count("n_inner", "ffn", 4 * hidden),
+        vocab=fields.count("vocab_size", "vocab"),
+        max_positions=fields.count("n_positions", "max_positions"),
+        norm_eps=fields.positive("layer_norm_epsilon"),
         activation=activation_named(
             fields.text("activation_function", "gelu_new"), "activation_function", fields.where
         ),

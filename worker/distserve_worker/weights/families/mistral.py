@@ -11,11 +11,11 @@ _WINDOW: Final = 4096  # where the field is not written at all; null means none
 
 def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
     """The configuration that `fields` state. Raises `ModelInvalid` naming a bad one."""
-    windows = (_window(fields),) * fields.whole("num_hidden_layers")
+    windows = (_window(fields),) * fields.count("num_hidden_layers", "layers")
     return read_rotary(Architecture.MISTRAL, fields, eos, windows=windows)
 
 
 def _window(fields: Fields) -> int | None:
     if fields.is_null("sliding_window"):
         return None
-    return fields.whole("sliding_window", _WINDOW)
+    return fields.count("sliding_window", "max_positions", _WINDOW)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from distserve_worker.weights.config import Architecture, ModelConfig, activation_named, checked, even_share
-from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.fields import Fields
 
 _EPS: Final = 1e-5  # not a field: the default of the norms that OPT was trained with
@@ -23,26 +22,23 @@ class OptConfig(ModelConfig):
 
 def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
     """The configuration that `fields` state. Raises `ModelInvalid` naming a bad one."""
-    hidden, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    hidden, heads = fields.count("hidden_size", "hidden"), fields.count("num_attention_heads", "heads")
     norm_first = fields.flag("do_layer_norm_before", True)
-    width = fields.whole("word_embed_proj_dim", hidden)
-    if width < 1:
-        raise ModelInvalid(f"{fields.where}: word_embed_proj_dim is {width}, it must be at least 1")
     config = OptConfig(
         architecture=Architecture.OPT,
-        layers=fields.whole("num_hidden_layers"),
+        layers=fields.count("num_hidden_layers", "layers"),
         hidden=hidden,
         heads=heads,
         kv_heads=heads,
         head_dim=even_share(hidden, heads, fields.where),
-        ffn=fields.whole("ffn_dim"),
-        vocab=fields.whole("vocab_size"),
-        max_positions=fields.whole("max_position_embeddings"),
+        ffn=fields.count("ffn_dim", "ffn"),
+        vocab=fields.count("vocab_size", "vocab"),
+        max_positions=fields.count("max_position_embeddings", "max_positions"),
         norm_eps=_EPS,
         activation=activation_named(fields.text("activation_function", "relu"), "activation_function", fields.where),
         tied_embeddings=fields.flag("tie_word_embeddings", True),
         eos_token_ids=eos,
-        embedding_width=width,
+        embedding_width=fields.count("word_embed_proj_dim", "hidden", hidden),
         norm_first=norm_first,
         # checkpoints fine-tuned before transformers 4.20 lack it
         final_norm=norm_first and not fields.flag("_remove_final_layer_norm", False),

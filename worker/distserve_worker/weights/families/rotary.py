@@ -33,20 +33,21 @@ def read_rotary(
     mlp_bias: bool = False,
 ) -> RotaryConfig:
     """The fields that all of them have. `head_dim`: when not stated; None: the heads' share of the hidden size."""
-    heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
-    layers, positions = fields.whole("num_hidden_layers"), fields.whole("max_position_embeddings")
-    size = fields.whole("head_dim", head_dim or hidden // max(heads, 1))
+    heads, hidden = fields.count("num_attention_heads", "heads"), fields.count("hidden_size", "hidden")
+    layers = fields.count("num_hidden_layers", "layers")
+    positions = fields.count("max_position_embeddings", "max_positions")
+    size = fields.count("head_dim", "head_dim", head_dim or hidden // heads)
     config = RotaryConfig(
         architecture=architecture,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=fields.whole("num_key_value_heads", heads),
+        kv_heads=fields.count("num_key_value_heads", "kv_heads", heads),
         head_dim=size,
-        ffn=fields.whole("intermediate_size"),
-        vocab=fields.whole("vocab_size"),
+        ffn=fields.count("intermediate_size", "ffn"),
+        vocab=fields.count("vocab_size", "vocab"),
         max_positions=positions,
-        norm_eps=fields.number("rms_norm_eps"),
+        norm_eps=fields.positive("rms_norm_eps"),
         activation=activation_named(fields.text("hidden_act", "silu"), "hidden_act", fields.where),
         tied_embeddings=fields.flag("tie_word_embeddings", False),
         eos_token_ids=eos,
@@ -67,16 +68,14 @@ def checked_rotary(config: RotaryConfig, where: str) -> RotaryConfig:
     if rope.divisors is not None and len(rope.divisors) != config.head_dim // 2:
         raise ModelInvalid(f"{where}: {len(rope.divisors)} rope factors for a head_dim of {config.head_dim}")
     for name, values in (("rope_theta", (rope.theta,)), ("rope scaling", (rope.magnitude, *(rope.divisors or ())))):
-        if not all(0.0 < value < math.inf for value in values):
-            raise ModelInvalid(f"{where}: the model's {name} is {values[0]}, it must be greater than 0")
-    shortest = min((window for window in config.windows if window is not None), default=1)
-    if shortest < 1:
-        raise ModelInvalid(f"{where}: sliding_window is {shortest}, it must be at least 1")
+        wrong = [value for value in values if not 0.0 < value < math.inf]
+        if wrong:
+            raise ModelInvalid(f"{where}: the model's {name} is {wrong[0]}, it must be greater than 0")
     return config
 
 
 def _rope(fields: Fields, head_dim: int, positions: int) -> Rope:
     """Transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling."""
     stated = fields.mapping("rope_parameters") or fields.mapping("rope_scaling")
-    theta = Fields(stated, fields.where).number("rope_theta", fields.number("rope_theta", _THETA))
+    theta = Fields(stated, fields.where).positive("rope_theta", fields.positive("rope_theta", _THETA))
     return scaled_rope(stated, RopeBase(theta, head_dim, positions), fields.where)

@@ -169,7 +169,10 @@ class _Search:
 
 def climb(evaluator: Evaluator, placement: Placement, held: int, low: int, briefly: bool = False) -> int:
     """The highest level that a candidate holds if it is above `low`, else `held`, which it is known to hold."""
-    holds = lambda level: evaluator.holds(placement, level, briefly)  # noqa: E731
+
+    def holds(level: int) -> bool:
+        return evaluator.holds(placement, level, briefly)
+
     stride = 1
     if not holds(low + stride):
         return held

@@ -33,10 +33,11 @@ class _Allocation:
         shape = self._shape
         layout = replace(selection.region.layout, layers=shape.shard.layers, kv_heads=shape.shard.heads)
         region = Region(shape.shard, layout, self._memory.tensor.view(shape.blocks, -1))
-        source, target = DeviceBlocks(Selection(region, location.blocks, location.part)), DeviceBlocks(selection)
-        for run in runs(selection, _STAGED_BYTES):
-            target.scatter(run, source.gather(run), after=source)
-            target.wait(limit.check)
+        offered = Selection(region, location.blocks, location.part)
+        with DeviceBlocks(offered) as source, DeviceBlocks(selection) as target:
+            for run in runs(selection, _STAGED_BYTES):
+                target.scatter(run, source.gather(run), after=source)
+                target.wait(limit.check)
 
 
 def cuda_ipc_pulling() -> PodPulling:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from distserve_worker.transfer.memory.host import Bytes
 from distserve_worker.transfer.memory.selection import Selection, within
@@ -14,7 +14,10 @@ _POLL_SECONDS: Final = 0.0002
 
 
 class DeviceBlocks:
-    """Blocks of a selection, used by one thread; what it begins waits for nothing that others began before."""
+    """Blocks of a selection, used by one thread; what it begins waits for nothing that others began before.
+
+    Used in a `with`, whose end comes, however it comes, when the GPU writes to no block any more.
+    """
 
     def __init__(self, selection: Selection) -> None:
         import torch
@@ -25,6 +28,12 @@ class DeviceBlocks:
         self.stream = torch.cuda.Stream(region.memory.device)  # type: ignore[no-untyped-call]
         with self.on_stream():
             self._blocks = torch.tensor(selection.blocks, device=region.memory.device)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.synchronize()
 
     def on_stream(self) -> "torch.cuda.StreamContext":
         """Whatever is begun under it runs on this selection's device and stream."""

@@ -74,9 +74,8 @@ def _from_device(selection: Selection) -> Iterator[Sequence[memoryview]]:
 
 
 def _to_device(selection: Selection) -> Iterator[memoryview]:
-    blocks = DeviceBlocks(selection)
-    for run in runs(selection):
-        staged = _staged(selection, run)
-        yield staged.reshape(-1).data
-        blocks.scatter(run, staged)
-    blocks.stream.synchronize()
+    with DeviceBlocks(selection) as blocks:
+        for run in runs(selection):
+            staged = _staged(selection, run)
+            yield staged.reshape(-1).data
+            blocks.scatter(run, staged)

@@ -52,7 +52,9 @@ class _Link:
                 room = torch.zeros(FIRST_BYTES, dtype=torch.uint8, device=device)
             self._pair.receive(room, limit.check)
             self._pair.wait(limit.check)
-            if room.tolist() != first_message():
+            with torch.cuda.stream(self._pair.stream):  # on any other one it would wait for a step
+                seen = room.tolist()
+            if seen != first_message():
                 raise TransferError(Fault.MISMATCH, f"{endpoint}: other bytes arrive over NCCL than were sent")
         except TransferError:
             self.close()
@@ -73,14 +75,14 @@ class _Link:
             limit.check()
             self.connection.check_open()
 
-        target = DeviceBlocks(selection)
-        for run in runs(selection, CHUNK_BYTES):
-            room = target.room(run)
-            self._pair.stream.wait_stream(target.stream)
-            self._pair.receive(room.view(-1), check)
-            self._pair.wait(check)
-            target.scatter(run, room)
-            target.wait(limit.check)
+        with DeviceBlocks(selection) as target:
+            for run in runs(selection, CHUNK_BYTES):
+                room = target.room(run)
+                self._pair.stream.wait_stream(target.stream)
+                self._pair.receive(room.view(-1), check)
+                self._pair.wait(check)
+                target.scatter(run, room)
+                target.wait(limit.check)
         self.connection.send([TAKEN])
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Pair:
         self._communicator: Any = core.Communicator()
         config = core.NCCLConfig(blocking=False, max_ctas=_MOST_BLOCKS)
         with torch.cuda.device(device):
-            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self.stream = _own_stream(device)
             found = core.UniqueId.from_bytes(identity)
             self._begun("ncclCommInitRank", lambda: self._communicator.initialize(2, rank, found, config), check)
 
@@ -68,10 +68,13 @@ class Pair:
 
     def abort(self) -> None:
         """End it, with whatever runs; it cannot be used any more."""
+        from cuda.bindings import runtime
+
         try:
             self._communicator.abort()
         except Exception as error:
             raise TransferError(Fault.CLOSED, f"ncclCommAbort: {error}") from error
+        runtime.cudaStreamDestroy(self.stream.cuda_stream)
 
     def _begun(self, name: str, call: Callable[[], object], check: Callable[[], None]) -> None:
         """A call of a communicator that does not block is over when its state says so."""
@@ -86,6 +89,17 @@ class Pair:
         if result.name not in {"Success", "InProgress"}:
             raise TransferError(Fault.CLOSED, f"{name}: {result.name}")
         return bool(result.name == "Success")
+
+
+def _own_stream(device: "torch.device") -> "torch.cuda.ExternalStream":
+    """One that nobody else uses: torch hands its few out again and again, and who shares one waits for a transfer."""
+    import torch
+    from cuda.bindings import runtime
+
+    status, stream = runtime.cudaStreamCreateWithFlags(runtime.cudaStreamNonBlocking)
+    if int(status) != 0:
+        raise TransferError(Fault.CLOSED, f"cudaStreamCreateWithFlags: {status.name}")
+    return torch.cuda.ExternalStream(int(stream), device)  # type: ignore[no-untyped-call]
 
 
 def _core() -> Any:  # noqa: ANN401 - bindings without types

@@ -20,6 +20,7 @@ from distserve_worker.server.identity import Identity, compatibility_key, new_in
 from distserve_worker.server.kv_service import KvService
 from distserve_worker.server.kv_wire import layout_message
 from distserve_worker.server.legs import Legs
+from distserve_worker.server.lending import Lending
 from distserve_worker.server.listeners import open_grpc, open_socket
 from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.parking import Parking
@@ -97,8 +98,9 @@ def _prefill_half(shared: _Shared) -> _Half:
     listener = open_socket("--data-port", config.host, config.data_port)
     endpoint = format_address(config.advertise_host, listener.getsockname()[1])
     agents = _of_all_ranks(open_agent(shared.ready.region, listener, config.advertise_host), shared.ready)
-    parking = Parking(shared.engine.post, shared.legs, shared.identity, agents, config.lease_seconds, shared.metrics)
-    kv_pb2_grpc.add_KvServicer_to_server(KvService(parking), shared.server)
+    parking = Parking(shared.engine.post, shared.legs, shared.identity, config.lease_seconds, shared.metrics)
+    lending = Lending(parking, shared.identity, agents)
+    kv_pb2_grpc.add_KvServicer_to_server(KvService(lending), shared.server)
     sweeping = asyncio.create_task(parking.sweep(), name="lease sweep")
 
     async def close() -> None:

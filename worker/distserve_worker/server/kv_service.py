@@ -5,7 +5,7 @@ from typing import Any, Final, Never
 import grpc.aio
 
 from distserve_proto import kv_pb2, kv_pb2_grpc
-from distserve_worker.server.parking import KvRefused, Parking
+from distserve_worker.server.lending import KvRefused, Lending
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -13,17 +13,17 @@ _MAX_DETAILS: Final = 1000  # characters; they travel in a header of limited siz
 
 
 class KvService(kv_pb2_grpc.KvServicer):
-    """Translates between gRPC and `Parking`."""
+    """Translates between gRPC and `Lending`."""
 
-    def __init__(self, parking: Parking) -> None:
-        self._parking = parking
+    def __init__(self, lending: Lending) -> None:
+        self._lending = lending
 
     async def Connect(  # noqa: N802 - named by the wire
         self, request: kv_pb2.ConnectRequest, context: _Context
     ) -> kv_pb2.ConnectResponse:
         """Tell how each rank is reached."""
         try:
-            return self._parking.connect(request.incarnation)
+            return self._lending.connect(request.incarnation)
         except KvRefused as refusal:
             return await _abort(context, refusal)
 
@@ -32,7 +32,7 @@ class KvService(kv_pb2_grpc.KvServicer):
     ) -> kv_pb2.PullResponse:
         """Offer pieces of a parked KV to their reader."""
         try:
-            return await self._parking.pull(request)
+            return await self._lending.pull(request)
         except KvRefused as refusal:
             return await _abort(context, refusal)
 
@@ -41,7 +41,7 @@ class KvService(kv_pb2_grpc.KvServicer):
     ) -> kv_pb2.RenewResponse:
         """Prolong a lease."""
         try:
-            seconds = self._parking.renew(request.incarnation, request.request_id)
+            seconds = self._lending.renew(request.incarnation, request.request_id)
         except KvRefused as refusal:
             return await _abort(context, refusal)
         return kv_pb2.RenewResponse(lease_milliseconds=round(seconds * 1000))
@@ -52,7 +52,7 @@ class KvService(kv_pb2_grpc.KvServicer):
         context: _Context,  # noqa: ARG002
     ) -> kv_pb2.ReleaseResponse:
         """Free a parked KV."""
-        self._parking.release(request.incarnation, request.request_id)
+        self._lending.release(request.incarnation, request.request_id)
         return kv_pb2.ReleaseResponse()
 
 

@@ -150,7 +150,7 @@ def test_a_hub_that_refuses_everybody_is_told_apart_from_one_out_of_reach(hub: H
     assert "cannot be reached" not in answer
 
 
-@pytest.mark.parametrize("trouble", ["gone", "offline", "503", "private", "silent"])
+@pytest.mark.parametrize("trouble", ["gone", "offline", "503", "private", "silent", "hangs up"])
 def test_what_was_downloaded_before_serves_without_the_hub(hub: Hub, home: Path, trouble: str) -> None:
     first = located(hub, home)
     environment = hub.environment(home, seconds=1)
@@ -165,6 +165,8 @@ def test_what_was_downloaded_before_serves_without_the_hub(hub: Hub, home: Path,
             hub.token = "hf_new"
         case "silent":
             hub.open.clear()
+        case "hangs up":
+            hub.hangs_up = True
     assert Located(REPOSITORY, environment).ended()[0] == first
 
 
@@ -198,6 +200,13 @@ def test_a_download_that_breaks_off_is_begun_again(hub: Hub, home: Path) -> None
     path = Path(located(hub, home))
     assert (path / "model.safetensors").read_bytes() == WEIGHTS
     assert hub.storage.begun["model.safetensors"] == 2
+
+
+def test_a_chunked_storage_out_of_reach_is_gone_around(hub: Hub, home: Path) -> None:
+    """Some networks let the hub through, and not the hosts of Xet."""
+    hub.chunked = True
+    environment = {"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": "1", "HF_XET_CLIENT_RETRY_BASE_DELAY": "1ms"}
+    assert (Path(located(hub, home, **environment)) / "model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_a_download_that_always_breaks_off_is_an_error_and_leaves_no_half(hub: Hub, home: Path) -> None:

@@ -17,6 +17,11 @@ REPOSITORY: Final = "hf://org/tiny"
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 REVISIONS: Final = ("main", "v1", COMMIT)
 _WAIT_SECONDS: Final = 300
+_CHUNKED_STORAGE: Final = {
+    "x-xet-cas-url": "http://127.0.0.1:1",
+    "x-xet-access-token": "for-chunks",
+    "x-xet-token-expiration": str(2**32),
+}
 _LARGE: Final = ".safetensors"  # such files are kept in the storage, on another address
 _ENDING_WITH_RESET: Final = struct.pack("ii", 1, 0)  # of SO_LINGER
 
@@ -55,7 +60,8 @@ class Storage:
 class Hub:
     """What it is asked for, whether it answers yet, and to whom.
 
-    `token`: who else asks is refused; `gated`: everybody is who asks for files; `status`: everybody is, in this way.
+    `token`: who else asks is refused; `gated`: everybody is who asks for files; `status`: everybody is, in this way;
+    `hangs_up`: without a word. `chunked`: large files are offered by another storage (Xet) as well, out of reach.
     """
 
     folder: Path
@@ -65,6 +71,8 @@ class Hub:
     token: str | None = None
     gated: bool = False
     status: int | None = None
+    hangs_up: bool = False
+    chunked: bool = False
     storage: Storage = field(default_factory=Storage)
 
     def environment(self, home: Path, seconds: int = _WAIT_SECONDS) -> dict[str, str]:
@@ -75,6 +83,8 @@ class Hub:
     def answer(self, path: str, credentials: str | None) -> _Answer:
         """To a request for `path` with this header `authorization`."""
         match path.strip("/").split("/"):
+            case ["chunks"]:
+                return _Answer(200, headers=_CHUNKED_STORAGE)
             case _ if self.status is not None:
                 return _refusal(self.status, "", "the hub has a bad day")
             case ["api", "models", "org", "tiny", *rest]:
@@ -121,6 +131,8 @@ class Hub:
             return _Answer(200, path.read_bytes(), {"etag": f'"{digest}"', "x-repo-commit": COMMIT})
         self.storage.files[digest] = path
         linked = {"x-linked-etag": f'"{digest}"', "x-linked-size": str(path.stat().st_size), "x-repo-commit": COMMIT}
+        if self.chunked:
+            linked |= {"x-xet-hash": digest, "x-xet-refresh-route": f"{self.url}/chunks"}
         return _Answer(302, headers={**linked, "location": f"{self.storage.url}/{digest}"})
 
 
@@ -152,6 +164,8 @@ def _hub_handler(hub: Hub) -> type[_Handler]:
             path = self.path.partition("?")[0]
             hub.asked.append(path.rpartition("/")[2])
             hub.open.wait(_WAIT_SECONDS)
+            if hub.hangs_up:
+                raise ConnectionAbortedError
             self.reply(hub.answer(path, self.headers["authorization"]))
 
         do_HEAD = do_GET  # noqa: N815

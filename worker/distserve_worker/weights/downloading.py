@@ -19,7 +19,6 @@ from huggingface_hub.errors import (
     HFValidationError,
     IncompleteSnapshotError,
     LocalEntryNotFoundError,
-    XetDownloadError,
 )
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._http import default_client_factory
@@ -66,7 +65,7 @@ def download(model: HubModel, listener: Downloading) -> Path:
         return _checked(model, _downloaded(model, Tally(model.uri, listener)))
     except HFValidationError as error:
         raise ModelNotFound(f"{model.uri}: not of the form hf://organisation/name@revision ({error})") from error
-    except (httpx2.HTTPError, XetDownloadError, OSError) as error:
+    except (httpx2.HTTPError, RuntimeError, OSError) as error:
         raise ModelNotFound(f"{model.uri}: {_reason(model, error)}") from error
 
 
@@ -74,8 +73,10 @@ def _downloaded(model: HubModel, tally: Tally) -> Path:
     for breaks in range(1, _BREAKS + 1):
         try:
             return _snapshot(model, tally)
-        except (httpx2.TransportError, XetDownloadError) as error:
+        except (httpx2.TransportError, RuntimeError) as error:
             logger.warning("%s: the download broke off (%s)", model.uri, _named(error))
+            if isinstance(error, RuntimeError):  # of the chunked storage (Xet), which some networks do not let through
+                constants.HF_HUB_DISABLE_XET = True
             failure = error
             time.sleep(_PAUSE_SECONDS * breaks)
     try:

@@ -10,7 +10,7 @@ from distserve_testing.gateway_process import GatewayProcess
 from distserve_testing.workers import WorkerProcess, started_pair
 
 StartGateway = Callable[..., GatewayProcess]
-LIMITS = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
+LIMITS: dict[str, Any] = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
 PROMPTS = ["hello", "Once upon a time there was", "x" * 300, "The capital of France"]
 SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 24, "ignore_eos": True}
 
@@ -18,7 +18,7 @@ SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 24, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def colocated(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """Both phases in one instance of two stages of two ranks, prompts in pieces of 64 tokens."""
-    shape = {"tp": 2, "pp": 2, "chunk_tokens": 64}
+    shape: dict[str, Any] = {"tp": 2, "pp": 2, "chunk_tokens": 64}
     worker = WorkerProcess("colocated", tiny_llama, tmp_path_factory.mktemp("colocated"), **LIMITS, **shape)
     yield worker
     worker.kill()

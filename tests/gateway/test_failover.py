@@ -58,7 +58,7 @@ class Fleet:
             worker.kill()
 
     def _start(self, role: Any, **flags: Any) -> WorkerProcess:
-        limits = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
+        limits: dict[str, Any] = {"max_model_length": 4096, "kv_cache_memory": "64Mi", "max_batch_tokens": 256}
         return WorkerProcess(role, self._model, self._folder, **limits | flags)
 
 

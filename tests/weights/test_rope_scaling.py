@@ -58,7 +58,7 @@ def test_no_scaling_gives_no_divisors(scaling: dict[str, Any]) -> None:
         ({"rope_type": "longrope"}, "longrope is not known"),
         ({"rope_type": ["linear"]}, "is not known"),
         ({"rope_type": "yarn"}, "yarn lacks the field 'factor'"),
-        ({"rope_type": "linear", "factor": "much"}, "linear has a value that cannot be used"),
+        ({"rope_type": "linear", "factor": None}, "linear has a value that cannot be used"),
         ({"rope_type": "llama3", **LLAMA3, "factor": 0.0}, "llama3 has a value that cannot be used"),
         ({"full_attention": {"rope_type": "default"}}, "of its own for full_attention is not known"),
         ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor of 0.5 is not known"),
@@ -66,4 +66,23 @@ def test_no_scaling_gives_no_divisors(scaling: dict[str, Any]) -> None:
 )
 def test_a_scaling_that_cannot_be_computed_is_refused(scaling: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelInvalid, match=words):
+        scaled_rope(scaling, BASE, "here")
+
+
+@pytest.mark.parametrize(
+    ("scaling", "words"),
+    [
+        ({"rope_type": "linear", "factor": "2.0"}, "factor is '2.0'"),
+        ({"rope_type": "linear", "factor": 1e-300}, "factor is 1e-300"),
+        ({"rope_type": "linear", "factor": 1e300}, r"factor is 1e\+300"),
+        ({"rope_type": "linear", "factor": True}, "factor is True"),
+        ({"rope_type": "linear", "factor": [2.0]}, r"factor is \[2\.0\]"),
+        ({**LLAMA3, "high_freq_factor": "nan"}, "high_freq_factor is 'nan'"),
+        ({**LLAMA3, "high_freq_factor": float("nan")}, "high_freq_factor is nan"),
+        ({**YARN, "attention_factor": "inf"}, "attention_factor is 'inf'"),
+        ({**YARN, "beta_fast": -1.0}, r"beta_fast is -1\.0"),
+    ],
+)
+def test_what_is_no_number_of_a_sensible_size_is_refused(scaling: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelInvalid, match=rf"the field {words}, it must be a number from 1e-06 to 1e\+09"):
         scaled_rope(scaling, BASE, "here")

@@ -7,6 +7,23 @@ from typing import Any, Final
 
 from distserve_worker.weights.errors import ModelInvalid
 
+# far beyond what any model states, and so little that what is computed from them stays a number
+_LEAST: Final = 1e-6
+_MOST: Final = 1e9
+_NUMBERS: Final = frozenset(
+    {
+        "factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+        "beta_fast",
+        "beta_slow",
+        "attention_factor",
+        "mscale",
+        "mscale_all_dim",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -49,10 +66,17 @@ def scaled_rope(scaling: Mapping[str, Any], base: RopeBase, where: str) -> Rope:
 
 
 def _check_numbers(scaling: Mapping[str, Any], where: str) -> None:
-    """Some of them may be 0, which stands for "not stated"; none is negative or endless."""
+    """Some of them may be 0 or null, which stands for "not stated"."""
     for name, value in scaling.items():
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise ModelInvalid(f"{where}: the field {name} is {value!r:.80}, it must be a number greater than 0")
+        if name in _NUMBERS and not _usable(value):
+            span = f"a number from {_LEAST:g} to {_MOST:g}"
+            raise ModelInvalid(f"{where}: the field {name} is {value!r:.80}, it must be {span}")
+
+
+def _usable(value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    return value is None or value == 0 or (isinstance(value, int | float) and _LEAST <= value <= _MOST)
 
 
 def _default(scaling: Mapping[str, Any], base: RopeBase) -> Rope:  # noqa: ARG001 - one signature for all kinds

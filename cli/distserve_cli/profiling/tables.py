@@ -57,7 +57,10 @@ def _facts(profile: Json) -> Table:
         f"{profile['saturatingTokens']} tokens: a prompt as long is prefilled at "
         f"{profile['saturatingTokensPerSecond']:.4g} tokens/s, {100 * SHARE:.0f} % of the best",
     )
-    table.add_row("tp", "1: this engine splits no model, so plans with this profile have tensor parallelism 1 only")
+    table.add_row(
+        "tp",
+        "1: measured on one device with the whole model, so plans with this profile have tensor parallelism 1 only",
+    )
     for problem in profile["problems"]:
         table.add_row("poor fit", Text(problem))
     return table

@@ -10,7 +10,7 @@ from distserve_proto.contract import ExitReason
 from distserve_worker import flags
 from distserve_worker.exiting import WorkerFailure
 
-# torch's names of the devices that workers run on, by the names that plans give them
+# torch's names of the devices that can be measured, by the names that plans give them
 DEVICES: Final = {"CPU": "cpu"}
 AUTO: Final = "auto"
 DTYPES: Final = ("FP32", "BF16", "FP16", "INT8")  # that the engine has, which this part does without
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", required=True, help="path or URI (file://, hf://) of the weights")
     add("--dtype", choices=DTYPES, default="FP32", help="of weights and KV cache; INT8: of matrices only")
-    add("--device", choices=(*DEVICES, AUTO), default=AUTO, help="to measure on; auto: the one that workers run on")
+    add("--device", choices=(*DEVICES, AUTO), default=AUTO, help="to measure on; auto: the CPU")
     add("--threads", type=flags.integer(1, 1024), default=1, help="of one step")
     add("--seconds", type=flags.seconds, default=60.0, help="to measure for, loading apart")
     add("--temperature", type=flags.number(0.0, 100.0), default=1.0, help="of all requests; 0 is greedy")

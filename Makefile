@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 PROTO := $(wildcard proto/distserve_proto/*.proto)
 STAMP := .venv/.installed
 # two processes, which share the tests as tests/conftest.py says
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2
 
 .PHONY: help install demo down test test-fast bench-placement bench-engine bench-transfer test-gpu verify format proto constraints clean
 

@@ -1,10 +1,11 @@
-"""The model that most tests run on, and which tests stay in one process."""
+"""The model that most tests run on, which tests stay in one process, and how examples are chosen."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -12,6 +13,10 @@ from distserve_devcluster.weights import fetch_weights
 
 if TYPE_CHECKING:
     import transformers
+
+# The same examples in every run, however slow the machine is just then.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 # Their tests share clusters or processes that take long to start. The first ones take longest, and so start first.
 TOGETHER: Final = ("tests/e2e/", "tests/gateway/", "tests/server/", "tests/operator/", "tests/devcluster/")
@@ -32,7 +37,9 @@ class ByUnit(LoadScopeScheduling):  # type: ignore[misc]
         return unit(nodeid.partition("::")[0])
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit:
+    config.option.loadscopereorder = False
     return ByUnit(config, log)
 
 

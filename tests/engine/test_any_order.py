@@ -111,7 +111,7 @@ def _happen(pair: _Pair, event: str, data: st.DataObject) -> None:
             pair.cancel(data.draw(st.sampled_from(sorted(set(pair.outputs) - pair.ended))))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kinds=st.lists(KINDS, min_size=1, max_size=8), data=st.data())
 def test_every_request_ends_with_its_own_text_and_no_block_stays_held(
     make_engine: EngineMaker, texts: dict[_Kind, list[int]], kinds: list[_Kind], data: st.DataObject

@@ -93,9 +93,7 @@ def accounts(namespace: Namespace, rest: Rest) -> Namespace:
 
 @settings(
     max_examples=200,
-    derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(spec=specs)

@@ -113,9 +113,7 @@ def test_defaults_are_filled_in_by_the_server(rest: Rest) -> None:
 
 @settings(
     max_examples=100,
-    derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(spec=specs)

@@ -15,7 +15,7 @@ def _pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
     return [*(detokenizer.feed([token]) for token in tokens), detokenizer.finish()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.text())
 @example(text="😀👩‍👩‍👧‍👦 日本語")
 def test_text_survives_the_round_trip_token_by_token(tokenizer: Tokenizer, text: str) -> None:
@@ -23,7 +23,7 @@ def test_text_survives_the_round_trip_token_by_token(tokenizer: Tokenizer, text:
     assert "".join(_pieces(tokenizer, tokens)) == tokenizer.backend.decode(tokens)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(tokens=TOKENS)
 def test_any_tokens_give_the_text_that_transformers_decodes(
     tokenizer: Tokenizer, reference: Any, tokens: list[int]

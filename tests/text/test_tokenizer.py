@@ -45,7 +45,7 @@ def test_tokens_equal_those_of_transformers_with_the_models_own_cut(
     assert list(tokenizer.encode(text, add_special_tokens=True)) == reference.encode(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.text())
 @example(text="\ud7ff\ue000\U0010ffff")
 def test_any_text_has_the_tokens_of_transformers(tokenizer: Tokenizer, reference: Any, text: str) -> None:

@@ -78,7 +78,7 @@ def test_an_impossible_alignment_is_refused(tmp_path: Path, alignment: int | str
         read_gguf_header(path)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0.0, 0.999))
 def test_a_header_cut_anywhere_is_refused_with_its_path(tmp_path: Path, share: float) -> None:
     path = write_gguf(tmp_path / "model.gguf", METADATA)
@@ -88,7 +88,7 @@ def test_a_header_cut_anywhere_is_refused_with_its_path(tmp_path: Path, share: f
         read_gguf_header(path)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_header_never_raises_anything_else(tmp_path: Path, data: st.DataObject) -> None:
     path = write_gguf(tmp_path / "model.gguf", METADATA, {"tensor": np.ones(4, dtype=np.float32)})

@@ -74,7 +74,6 @@ TARGETS = {"ttft": 250.0, "tpot": 100.0, "gap": None}
 
 
 @given(plan=PLANS, top=st.integers(0, 3))
-@settings(deadline=None)
 def test_any_plan_is_json_and_yaml_with_all_keys(plan: Plan, top: int) -> None:
     shown = answer_json(Answer(plan, 1.0, 2.0), top)
     assert shown.keys() == KEYS
@@ -84,13 +83,13 @@ def test_any_plan_is_json_and_yaml_with_all_keys(plan: Plan, top: int) -> None:
 
 
 @given(plan=PLANS)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_any_plan_is_a_table(plan: Plan) -> None:
     print_plan(answer_json(Answer(plan, 1.0, 2.0), 3), TARGETS)
 
 
 @given(rows=st.lists(SERVED, min_size=1, max_size=4))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_any_simulation_is_json_csv_and_a_table(rows: list[Served]) -> None:
     shown = [served_json(row) for row in rows]
     json.dumps(shown, allow_nan=False)

@@ -125,7 +125,7 @@ def test_a_gpu_cuts_all_rows_at_once_to_the_same_tokens(spread: float) -> None:
     assert torch.equal(sorted_cut(untouched, cuts), distribution(logits, cuts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     logits=st.lists(st.integers(-3, 3), min_size=1, max_size=40),
     top_k=st.integers(1, 50),

@@ -74,7 +74,7 @@ def test_only_kept_tokens_are_drawn_and_all_of_them(sampling: Sampling) -> None:
     assert set(drawn.nonzero().flatten().tolist()) == _kept(ROW, sampling)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     logits=st.lists(st.integers(-20, 20), min_size=2, max_size=30, unique=True),
     temperature=st.floats(0.3, 2.0),
@@ -111,7 +111,7 @@ SAMPLINGS = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(order=st.permutations(range(16)))
 def test_a_row_is_drawn_alike_alone_and_in_any_batch(order: list[int]) -> None:
     logits = 3 * torch.randn(16, 2000, generator=torch.Generator().manual_seed(0))
@@ -124,7 +124,7 @@ def test_a_row_is_drawn_alike_alone_and_in_any_batch(order: list[int]) -> None:
     assert sample(logits[order], [choice(row) for row in order]) == [alone[row] for row in order]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     weights=st.lists(st.sampled_from([0.0, 1e-30, 1e-6, 0.3, 1.0]), min_size=1, max_size=700).filter(any),
     at=st.sampled_from([0.0, 1e-300, 0.25, 0.5, 1 - 2**-53]),

@@ -136,7 +136,7 @@ class BlocksUnderAnySequence(RuleBasedStateMachine):
 
 
 TestBlocksUnderAnySequence = BlocksUnderAnySequence.TestCase
-TestBlocksUnderAnySequence.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBlocksUnderAnySequence.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def _keys(text: str) -> list[bytes]:

@@ -56,7 +56,7 @@ def _step_and_done(driven: DrivenScheduler) -> tuple[list[str], list[str]]:
     return names
 
 
-@settings(max_examples=180, deadline=None)
+@settings(max_examples=180)
 @given(
     sizes=REQUESTS,
     events=EVENTS,

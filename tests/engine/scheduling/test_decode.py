@@ -41,7 +41,7 @@ def _happen(driven: DrivenScheduler, event: str, choice: int, lanes: int) -> Non
             driven.cancel(sorted(driven.living)[choice % len(driven.living)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     sizes=REQUESTS,
     events=EVENTS,

@@ -47,7 +47,7 @@ def _happen(driven: DrivenScheduler, event: str, choice: int, prompts: list[list
             driven.cancel(sorted(driven.living)[choice % len(driven.living)])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     prompts=st.lists(PROMPTS, min_size=1, max_size=12),
     events=EVENTS,

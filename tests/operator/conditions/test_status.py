@@ -63,7 +63,7 @@ def situation_of(world: World, fleet: Fleet, failed: list[Failure], answer: Gate
 
 
 @given(fleets, fleets, gateways, problems, problems, failures, answers, st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_every_status_fits_the_schema(
     check_schema: Check,
     earlier: DistServeDeployment,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.catalogue.devices import device
@@ -85,7 +85,6 @@ def test_the_largest_stage_counts_when_layers_do_not_divide() -> None:
     assert weight_bytes_per_device(opt, Shape(1, 3)) == weight_bytes_per_device(of_fourteen, Shape(1, 1))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(model_names()), st.sampled_from([1, 2, 4, 8]), st.integers(1, 12))
 def test_more_devices_never_hold_fewer_tokens(name: str, tp: int, pp: int) -> None:
     model = model_shape(name)

@@ -45,7 +45,7 @@ RECORD = {"inventory": "1x8", "planner": "1", "inputsDigest": "d", "observedGene
 
 
 @given(plans, st.floats(0, 1e9))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_every_answer_fits_the_schema_and_is_understood(
     check_schema: Callable[[dict[str, Any]], None], plan: Plan, milliseconds: float
 ) -> None:

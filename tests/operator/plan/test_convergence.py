@@ -43,7 +43,6 @@ def changed(world: World, to: DistServeDeployment, tag: str) -> None:
 
 
 @given(fleets)
-@settings(deadline=None)
 def test_a_fresh_deployment_gets_its_pods_and_then_rest(fleet: DistServeDeployment) -> None:
     world = World(fleet, SETTINGS)
     settle(world)
@@ -53,7 +52,7 @@ def test_a_fresh_deployment_gets_its_pods_and_then_rest(fleet: DistServeDeployme
 
 
 @given(fleets, fleets, st.booleans(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_any_faults_edits_and_kills_of_the_operator_end_in_the_same_pods(
     before: DistServeDeployment, after: DistServeDeployment, same_model: bool, choose: random.Random
 ) -> None:

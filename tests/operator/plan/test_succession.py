@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from distserve_testing.deployments import SETTINGS, deployment
 from distserve_testing.kubernetes_world import World, settle
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.api.shape import can_serve
@@ -74,7 +74,6 @@ def test_a_change_of_shape_has_no_gap_where_devices_are_spare(
 
 
 @given(placements, placements)
-@settings(deadline=None)
 def test_with_devices_for_both_shapes_there_is_no_gap_and_each_pod_is_made_once(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:

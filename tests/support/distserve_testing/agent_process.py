@@ -50,7 +50,7 @@ class RankProcess:
 def rank_process(memory: Memory) -> Iterator[RankProcess]:
     """A rank for the length of a test."""
     ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_main, args=(theirs, memory), daemon=True)
+    process = CONTEXT.Process(target=_main, args=(theirs, memory, dict(os.environ)), daemon=True)
     process.start()
     theirs.close()
     rank = RankProcess(process, RemoteAgent(ours))
@@ -64,7 +64,8 @@ def rank_process(memory: Memory) -> Iterator[RankProcess]:
             raise AssertionError("the rank did not end with its driver")
 
 
-def _main(connection: Connection, memory: Memory) -> None:
+def _main(connection: Connection, memory: Memory, environment: dict[str, str]) -> None:
+    os.environ.update(environment)  # the process that this one forked from may have an older one
     os.environ["NCCL_HOSTID"] = f"rank-{os.getpid()}"  # so that NCCL takes it for another pod
     agent = open_agent(memory.region(), listen("127.0.0.1", 0), "127.0.0.1", MAX_TRANSFERS)
     serve_agent(connection, agent)

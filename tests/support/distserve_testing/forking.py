@@ -1,5 +1,6 @@
 """Programs of ours as forks of a process that has read torch already: reading it takes longer than most tests."""
 
+import atexit
 import multiprocessing
 import os
 import runpy
@@ -14,6 +15,13 @@ from typing import Final
 _READ: Final = ["distserve_worker.server.running", "distserve_worker.engine.building"]
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(_READ)
+
+
+@atexit.register
+def _end_all() -> None:
+    """What a failed test has left running; the interpreter would wait for it."""
+    for process in multiprocessing.active_children():
+        process.kill()
 
 
 class Forked:

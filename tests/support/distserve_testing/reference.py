@@ -1,6 +1,7 @@
 """SmolLM2 in transformers, and the rule by which greedy text must equal its text."""
 
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -21,18 +22,22 @@ _CONVERSION_SECONDS: Final = 240
 def load_reference(path: Path) -> transformers.LlamaForCausalLM:
     """The Llama in the GGUF file `path`, read and dequantised by transformers' own code, in FP32.
 
-    That takes a quarter of a minute, so what it made is kept in the cache for this file and these versions.
+    That takes a quarter of a minute, so what it made is kept in the cache, for this file, these versions and this code.
     """
     transformers.utils.logging.disable_progress_bar()
+    made_of = hashlib.sha256(Path(__file__).read_bytes() + f"{transformers.__version__} {version('gguf')}".encode())
     with path.open("rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()[:20]
-    cached = cache_folder() / "reference" / f"{weights}-{transformers.__version__}-{version('gguf')}"
-    with exclusive(cached.parent / "lock", _CONVERSION_SECONDS):
+        made_of.update(hashlib.file_digest(file, "sha256").digest())
+    cache = cache_folder() / "reference"
+    cached = cache / made_of.hexdigest()[:20]
+    with exclusive(cache / "lock", _CONVERSION_SECONDS):
         if not cached.exists():
-            with tempfile.TemporaryDirectory(prefix=".converting-", dir=cached.parent) as room:
+            for old in cache.glob("*/"):  # of other versions, or of a conversion that was killed
+                shutil.rmtree(old)
+            with tempfile.TemporaryDirectory(prefix=".converting-", dir=cache) as room:
                 _converted(path).save_pretrained(Path(room) / "whole")
                 (Path(room) / "whole").rename(cached)
-    return transformers.LlamaForCausalLM.from_pretrained(cached, dtype=torch.float32).eval()
+        return transformers.LlamaForCausalLM.from_pretrained(cached, dtype=torch.float32).eval()
 
 
 def _converted(path: Path) -> transformers.LlamaForCausalLM:

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.latency.fit_error import decode_errors, prefill_errors
@@ -46,7 +46,6 @@ laws = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(laws)
 def test_a_law_of_one_plane_is_found_again(law: StepLaw) -> None:
     points = measured(law)
@@ -70,7 +69,6 @@ def test_noise_does_not_become_a_second_plane() -> None:
     assert fitted.decode[0].fixed == pytest.approx(DECODE[0].fixed, rel=0.03)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1e-4, 10), min_size=len(LENGTHS) * 2, max_size=len(LENGTHS) * 2), st.integers(0, 99))
 def test_no_coefficient_is_ever_negative(seconds: list[float], seed: int) -> None:
     """Whatever was measured, steps do not shrink with work."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.latency.law import DecodePlane, EngineRules, HostCost, PrefillPlane, StepLaw
@@ -87,7 +87,6 @@ def with_change(path: list[str | int], value: object) -> str:
     return yaml.safe_dump(document)
 
 
-@settings(deadline=None)
 @given(profiles())
 def test_a_written_profile_is_read_back_as_it_was(profile: Profile) -> None:
     read = parse_profile(write_profile(profile))
@@ -98,7 +97,6 @@ def test_a_written_profile_is_read_back_as_it_was(profile: Profile) -> None:
         assert read.laws[tp].prefill[-1].per_token == pytest.approx(law.prefill[-1].per_token, rel=1e-9)
 
 
-@settings(deadline=None)
 @given(profiles())
 def test_a_config_map_holds_the_same_profile(profile: Profile) -> None:
     text = write_config_map(profile, "measured", "serving")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.catalogue.devices import device, device_names
@@ -39,7 +39,6 @@ def test_it_is_within_a_quarter_of_what_was_measured_on_a100(model: str) -> None
             assert decode_seconds(guess.decode, batch * context, batch) == pytest.approx(expected, rel=0.25)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(model_names()), st.sampled_from(device_names()), st.sampled_from(list(BYTES)), lengths, batches)
 def test_steps_take_time_and_grow_with_work(name: str, on: str, kind: str, tokens: int, batch: int) -> None:
     latency = roofline(model_shape(name, kind), device(on), "distserve", "a test")  # type: ignore[arg-type]
@@ -50,7 +49,6 @@ def test_steps_take_time_and_grow_with_work(name: str, on: str, kind: str, token
         assert step < decode_seconds(law.decode, tokens, batch + 1)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(model_names()), st.floats(1, 20000), batches)
 def test_laws_are_continuous(name: str, tokens: float, batch: int) -> None:
     for law in roofline(model_shape(name), A100, "distserve", "a test").laws.values():

@@ -1,7 +1,7 @@
 """L_m: the shortest prompt that saturates the device."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.catalogue.devices import device
@@ -14,7 +14,6 @@ planes = st.builds(PrefillPlane, st.floats(1e-5, 1.0), st.floats(1e-7, 1e-2), st
 laws = st.lists(planes, min_size=1, max_size=3).map(lambda found: StepLaw(tuple(found), (DecodePlane(1.0, 0.0, 0.0),)))
 
 
-@settings(deadline=None)
 @given(laws)
 def test_one_token_less_does_not_saturate(law: StepLaw) -> None:
     tokens = saturating_tokens(law, most=500)

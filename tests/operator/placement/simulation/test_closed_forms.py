@@ -25,7 +25,7 @@ def paths(draw: st.DrawFn) -> Path:
     return Path(arrivals, numbers.integers(1, 400, count), numbers.integers(1, 120, count))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(path=paths(), blocks=st.sampled_from([40, 60, 100, 4000]), pp=st.integers(1, 3), most=st.sampled_from([3, 64]))
 def test_many_steps_at_once_end_where_single_steps_do(path: Path, blocks: int, pp: int, most: int) -> None:
     rules = DecodeRules(PLANES, 1, pp, most, blocks, 0)

@@ -84,7 +84,7 @@ def test_the_first_lengths_come_in_the_order_of_the_file_and_then_again() -> Non
     cv_out=st.floats(0, 100),
     longest=st.integers(2000, 4096),
 )
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_whatever_the_tail_requests_fit_the_model(
     mean_in: float, mean_out: float, cv_in: float, cv_out: float, longest: int
 ) -> None:

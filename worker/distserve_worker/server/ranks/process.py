@@ -60,6 +60,8 @@ def main(assignment: Assignment, control: Connection, batches: Connection, trans
         _serve(assignment, control, batches, transfers)
     except _PeerGone as error:
         log.warning("%s", error)
+        with contextlib.suppress(OSError):  # what it heard counts when no rank knows more
+            control.send(Fault(ExitReason.ENGINE_FAILED, str(error)))
         status = WITHOUT_PEER
     except WorkerFailure as failure:
         control.send(Fault(failure.reason, failure.text))

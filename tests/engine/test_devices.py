@@ -17,18 +17,18 @@ from distserve_worker.engine.blueprint import (
     blueprint_of,
 )
 from distserve_worker.engine.building import build_rank
-from distserve_worker.engine.devices import device_of, require_enough, require_gpus, require_room
+from distserve_worker.engine.devices import device_of, memory_named, require_enough, require_gpus, require_room
 from distserve_worker.engine.execution.batch import Batch, Prompt
 from distserve_worker.engine.interface import Sampling, Work
 from distserve_worker.engine.loading.inventory import weight_bytes
 from distserve_worker.engine.parallel import WHOLE, Grid
 from distserve_worker.engine.sampling.choice import Choice
 from distserve_worker.engine.sampling.sampler import sample
+from distserve_worker.engine.work_memory import work_bytes
 
 GRIDS: Final = tuple(Grid(tp, pp) for tp, pp in itertools.product((1, 2), (1, 2)))
 NAMES: Final = [f"tp{grid.tp}-pp{grid.pp}" for grid in GRIDS]
 BLOCK_BYTES: Final = 3 * 2 * 2 * 16 * 8 * 4
-GIB: Final = 1 << 30
 SHARED: Final = tuple(range(50, 90))  # two blocks and a half
 WORKS: Final = (
     Work("first", (*SHARED, 3), max_tokens=20),
@@ -75,12 +75,18 @@ def test_each_rank_must_fit_on_its_gpu(tiny: TinyLlama, grid: Grid) -> None:
     plan = blueprint(tiny, grid=grid, device="cuda")
     for rank in range(grid.ranks):
         weights = weight_bytes(plan.model, plan.shard(rank), "FP32", "cuda")
-        needed = weights + plan.rank_cache_bytes(rank) + GIB
+        needed = weights + plan.rank_cache_bytes(rank) + work_bytes(plan, rank)
         require_room(plan, rank, needed)
         with pytest.raises(
             ModelDoesNotFit, match=rf"rank {rank} needs {weights} bytes .* its GPU has {needed - 1} free"
         ):
             require_room(plan, rank, needed - 1)
+
+
+def test_a_step_without_memory_says_what_to_do_about_it() -> None:
+    text = "a step needs more memory than its GPU has left .*1 TiB.* take a smaller cache"
+    with pytest.raises(ModelDoesNotFit, match=text), memory_named():
+        raise torch.OutOfMemoryError("tried to allocate 1 TiB")
 
 
 def test_the_ranks_of_an_instance_share_its_cache(tiny: TinyLlama) -> None:

@@ -18,7 +18,7 @@ def test_cpus_use_gloo() -> None:
 
 @pytest.mark.skipif(not dist.is_nccl_available(), reason="needs a torch that is built with NCCL")
 def test_gpus_use_the_nccl_that_has_a_communicator_for_each_pair() -> None:
-    """B14: what a rank sends must never wait for what it expects."""
+    """What a rank sends must never wait for what it expects."""
     name = backend_of("cuda")
     assert distributed_c10d.BackendConfig(name).get_device_backend_map()["cuda"] == name
     made_by = dist.Backend._plugins[name.upper()].creator_fn

@@ -1,6 +1,8 @@
 """Which device a rank computes on, and whether its part of a model fits there."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -8,9 +10,9 @@ import torch
 from distserve_worker.engine.blueprint import Blueprint, ConfigurationInvalid, ModelDoesNotFit
 from distserve_worker.engine.loading.inventory import weight_bytes
 from distserve_worker.engine.parallel import Grid
+from distserve_worker.engine.work_memory import work_bytes
 
 SHARED_GPUS: Final = "NCCL_MULTI_RANK_GPU_ENABLE"  # NCCL's own variable: at 1, ranks may share a GPU
-_WORK_BYTES: Final = 1 << 30  # of a GPU beside weights and KV: activations, and the buffers of NCCL and cuBLAS
 
 
 def require_gpus(grid: Grid) -> None:
@@ -50,8 +52,22 @@ def require_room(blueprint: Blueprint, rank: int, free: int) -> None:
     config = blueprint.config
     weights = weight_bytes(blueprint.model, blueprint.shard(rank), config.dtype, config.device)
     cache = blueprint.rank_cache_bytes(rank)
-    if weights + cache + _WORK_BYTES > free:
+    work = work_bytes(blueprint, rank)
+    if weights + cache + work > free:
         raise ModelDoesNotFit(
             f"rank {rank} needs {weights} bytes for weights in {config.dtype}, {cache} for its part of the KV cache "
-            f"and {_WORK_BYTES} to compute in, its GPU has {free} free: take a smaller cache, more ranks or INT8"
+            f"and {work} to compute in, its GPU has {free} free: take a smaller cache, a smaller maximum model length, "
+            "more ranks or INT8"
         )
+
+
+@contextmanager
+def memory_named() -> Iterator[None]:
+    """Raise `ModelDoesNotFit` when a GPU has no memory left for what is done under it: the same would happen again."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelDoesNotFit(
+            f"a step needs more memory than its GPU has left ({error}): take a smaller cache, a smaller maximum model "
+            "length, fewer requests at once or more ranks"
+        ) from error

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from distserve_worker.engine.devices import memory_named
 from distserve_worker.engine.execution.batch import Batch, Prompt
 from distserve_worker.engine.execution.executor import Executor
 from distserve_worker.engine.interface import (
@@ -97,6 +98,7 @@ class TorchEngine:
         """See `Engine.has_work`."""
         return bool(self._flights) or self._scheduler.can_run()
 
+    @memory_named()
     def step(self) -> tuple[Happening, ...]:
         """See `Engine.step`: fill the pipeline, then take what comes out first."""
         if reserved := self._scheduler.reserve():

@@ -15,6 +15,7 @@ from distserve_worker.exiting import WorkerFailure, described
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.assembling import Worker
+from distserve_worker.server.faults import failure_of
 from distserve_worker.server.health import HealthServer
 from distserve_worker.server.listeners import open_socket
 from distserve_worker.server.loading import Loaded, Watcher, load
@@ -128,5 +129,4 @@ async def _drain(worker: Worker, engine: EngineThread, state: State, seconds: fl
 def _failure(engine: EngineThread) -> WorkerFailure | None:
     if not engine.failed.done():
         return None
-    error = engine.failed.result()
-    return error if isinstance(error, WorkerFailure) else WorkerFailure(ExitReason.ENGINE_FAILED, described(error))
+    return failure_of(engine.failed.result())

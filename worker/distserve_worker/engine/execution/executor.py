@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import torch
 
+from distserve_worker.engine.devices import memory_named
 from distserve_worker.engine.execution.batch import Batch
 from distserve_worker.engine.execution.collectives import Incoming, StagePipe
 from distserve_worker.engine.execution.rank import Rank
@@ -82,8 +83,9 @@ class Follower:
         # The driver must never wait for this rank to read: that may be waiting for the driver in a collective.
         self._batches: queue.Queue[Batch | None] = queue.Queue(rank.shard.grid.pp + 1)
 
+    @memory_named()
     def run(self) -> None:
-        """Until the driver closes its end."""
+        """Until the driver closes its end. Raises `PeerLost`, `ModelDoesNotFit`."""
         threading.Thread(target=self._read, name="batches", daemon=True).start()
         while self._take():
             out = self._share.end()

@@ -12,7 +12,7 @@ from typing import Final
 from distserve_proto.contract import ExitReason
 from distserve_worker.engine.interface import Region
 from distserve_worker.exiting import WorkerFailure, described
-from distserve_worker.server.faults import faults
+from distserve_worker.server.faults import failure_of, faults
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
 from distserve_worker.transfer.agent import Agent
@@ -69,7 +69,8 @@ def main(assignment: Assignment, control: Connection, batches: Connection, trans
         pass
     except Exception as error:
         log.exception("the rank failed")
-        control.send(Fault(ExitReason.ENGINE_FAILED, described(error)))
+        found = failure_of(error)
+        control.send(Fault(found.reason, found.text))
     logging.shutdown()
     os._exit(status)  # other threads may be inside anything
 

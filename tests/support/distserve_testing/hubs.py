@@ -17,6 +17,7 @@ REPOSITORY: Final = "hf://org/tiny"
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 REVISIONS: Final = ("main", "v1", COMMIT)
 _WAIT_SECONDS: Final = 300
+_END_SECONDS: Final = 0.01  # at most until a server notices that it shall end
 _CHUNKED_STORAGE: Final = {
     "x-xet-cas-url": "http://127.0.0.1:1",
     "x-xet-access-token": "for-chunks",
@@ -78,7 +79,8 @@ class Hub:
     def environment(self, home: Path, seconds: int = _WAIT_SECONDS) -> dict[str, str]:
         """Of a process that uses this hub and awaits its answers so long; `home` gets what it downloads."""
         patience = {name: str(seconds) for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")}
-        return {"HF_ENDPOINT": self.url, "HF_HOME": str(home), **patience}
+        quiet = {"HF_HUB_DISABLE_TELEMETRY": "1"}  # which asks the hub for what has nothing to do with models
+        return {"HF_ENDPOINT": self.url, "HF_HOME": str(home), **patience, **quiet}
 
     def answer(self, path: str, credentials: str | None) -> _Answer:
         """To a request for `path` with this header `authorization`."""
@@ -199,7 +201,7 @@ def _storage_handler(storage: Storage) -> type[_Handler]:
 def _served(handler: type[_Handler]) -> Iterator[str]:
     """The URL at which `handler` answers."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[_END_SECONDS])
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

@@ -23,12 +23,13 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._http import default_client_factory
 
+from distserve_worker.weights.download_locks import LockHeld, give_up_after
 from distserve_worker.weights.download_progress import Downloading, Tally
 from distserve_worker.weights.errors import ModelNotFound
 from distserve_worker.weights.hub_refusals import Asked, Refusal, explained
+from distserve_worker.weights.patience import Patience
 
 _BREAKS: Final = 3  # of connections that end a download
-_PAUSE_SECONDS: Final = 1.0  # after one
 _ABANDONED_SECONDS: Final = 3600  # that nothing was written to a file: nobody is downloading it
 # A repository often holds the same weights again: as they were published, or for other programs.
 _UNUSED: Final = ("*/*", "consolidated*.safetensors")
@@ -51,25 +52,28 @@ class HubModel:
     files: Sequence[str]
 
 
-def download(model: HubModel, listener: Downloading) -> Path:
+def download(model: HubModel, listener: Downloading, patience: Patience) -> Path:
     """The folder with the model's files, which are downloaded unless they are in the cache; without hub, from there.
 
     Raises `ModelNotFound` naming the URI, the reason and what would help.
     """
     set_client_factory(_client_with_deadlines)
+    give_up_after(patience.still_seconds)
     # it says when it waits for another process; of its requests, even addresses are secret
     logging.getLogger("huggingface_hub").setLevel(logging.INFO)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         _remove_abandoned(model)
-        return _checked(model, _downloaded(model, Tally(model.uri, listener)))
+        return _checked(model, _downloaded(model, Tally(model.uri, listener), patience.pause_seconds))
     except HFValidationError as error:
         raise ModelNotFound(f"{model.uri}: not of the form hf://organisation/name@revision ({error})") from error
+    except LockHeld as error:
+        raise ModelNotFound(f"{model.uri}: {error}") from error
     except (httpx2.HTTPError, RuntimeError, OSError) as error:
         raise ModelNotFound(f"{model.uri}: {_reason(model, error)}") from error
 
 
-def _downloaded(model: HubModel, tally: Tally) -> Path:
+def _downloaded(model: HubModel, tally: Tally, pause_seconds: float) -> Path:
     for breaks in range(1, _BREAKS + 1):
         try:
             return _snapshot(model, tally)
@@ -78,7 +82,7 @@ def _downloaded(model: HubModel, tally: Tally) -> Path:
             if isinstance(error, RuntimeError):  # of the chunked storage (Xet), which some networks do not let through
                 constants.HF_HUB_DISABLE_XET = True
             failure = error
-            time.sleep(_PAUSE_SECONDS * breaks)
+            time.sleep(pause_seconds * breaks)
     try:
         return _snapshot(model, tally, local_files_only=True)
     except LocalEntryNotFoundError:

@@ -5,21 +5,26 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from distserve_testing.hub_client import client_with
 from distserve_testing.hubs import COMMIT, REPOSITORY, Hub, played_hub
 
+from distserve_worker.weights import locating
+from distserve_worker.weights.errors import ModelNotFound
+from distserve_worker.weights.patience import Patience
+
 WAIT_SECONDS = 60
-# In processes of their own, because the hub's library reads its environment once, at import.
 LOCATE = """
 import logging, sys
 from distserve_worker.weights.errors import ModelNotFound
 from distserve_worker.weights.locating import locate
+from distserve_worker.weights.patience import Patience
 logging.basicConfig(level=logging.INFO)
 try:
-    print(locate(sys.argv[1]))
+    print(locate(sys.argv[1], patience=Patience(pause_seconds=0.01)))
 except ModelNotFound as error:
     print("ModelNotFound:", error)
 """
@@ -27,10 +32,10 @@ WEIGHTS = bytes(range(256)) * 4096
 
 
 class Located:
-    """`locate(uri)` in a process of its own."""
+    """`locate(REPOSITORY)` in a process of its own."""
 
-    def __init__(self, uri: str, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-c", LOCATE, uri]
+    def __init__(self, environment: dict[str, str], before: str = "") -> None:
+        command = [sys.executable, "-c", before + LOCATE, REPOSITORY]
         self.process = subprocess.Popen(
             command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -70,8 +75,22 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+def answered(
+    environment: Mapping[str, str],
+    uri: str = REPOSITORY,
+    files: Sequence[str] = locating.ALL_FILES,
+    still_seconds: float = WAIT_SECONDS,
+) -> str:
+    """The folder, or what is wrong."""
+    with client_with(environment):
+        try:
+            return str(locating.locate(uri, files, patience=Patience(0.01, still_seconds)))
+        except ModelNotFound as error:
+            return f"ModelNotFound: {error}"
+
+
 def located(hub: Hub, home: Path, uri: str = REPOSITORY, **environment: str) -> str:
-    return Located(uri, hub.environment(home) | environment).ended()[0]
+    return answered(hub.environment(home) | environment, uri)
 
 
 @pytest.mark.parametrize("uri", [REPOSITORY, f"{REPOSITORY}@v1", f"{REPOSITORY}@{COMMIT}"])
@@ -150,7 +169,7 @@ def test_a_hub_that_refuses_everybody_is_told_apart_from_one_out_of_reach(hub: H
     assert "cannot be reached" not in answer
 
 
-@pytest.mark.parametrize("trouble", ["gone", "offline", "503", "private", "silent", "hangs up"])
+@pytest.mark.parametrize("trouble", ["gone", "offline", "429", "503", "silent", "hangs up"])
 def test_what_was_downloaded_before_serves_without_the_hub(hub: Hub, home: Path, trouble: str) -> None:
     first = located(hub, home)
     environment = hub.environment(home, seconds=1)
@@ -159,15 +178,13 @@ def test_what_was_downloaded_before_serves_without_the_hub(hub: Hub, home: Path,
             environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
         case "offline":
             environment["HF_HUB_OFFLINE"] = "1"
-        case "503":
-            hub.status = 503
-        case "private":
-            hub.token = "hf_new"
+        case "429" | "503":
+            hub.status = int(trouble)
         case "silent":
             hub.open.clear()
         case "hangs up":
             hub.hangs_up = True
-    assert Located(REPOSITORY, environment).ended()[0] == first
+    assert answered(environment) == first
 
 
 def test_a_hub_out_of_reach_is_said_with_the_reason(hub: Hub, home: Path) -> None:
@@ -180,17 +197,27 @@ def test_a_hub_out_of_reach_is_said_with_the_reason(hub: Hub, home: Path) -> Non
 
 def test_a_silent_hub_is_not_awaited_for_ever(hub: Hub, home: Path) -> None:
     hub.open.clear()
-    answer, _ = Located(REPOSITORY, hub.environment(home, seconds=1)).ended()
+    answer = answered(hub.environment(home, seconds=1))
     assert re.match(rf"ModelNotFound: {REPOSITORY}: the hub {hub.url} cannot be reached \(.*time", answer), answer
+
+
+def test_a_hub_that_answers_late_is_asked_again(hub: Hub, home: Path) -> None:
+    """Nothing is in the cache, so that the hub is worth another try."""
+    hub.open.clear()
+    one = Located(hub.environment(home, seconds=1))
+    until = time.monotonic() + WAIT_SECONDS
+    while hub.asked.count("main") < 2:
+        assert time.monotonic() < until, hub.asked
+        time.sleep(0.02)
+    hub.open.set()
+    path, log = one.ended()
+    assert (Path(path) / "model.safetensors").read_bytes() == WEIGHTS, log
+    assert "the download broke off" in log
 
 
 def test_only_a_part_of_the_files_in_the_cache_is_no_model(hub: Hub, home: Path) -> None:
     """A gateway has downloaded what it needs; a worker that starts without the hub must not take that for all."""
-    script = LOCATE.replace("locate(sys.argv[1])", "locate(sys.argv[1], TEXT_FILES)").replace(
-        "import locate", "import TEXT_FILES, locate"
-    )
-    env = os.environ | hub.environment(home)
-    subprocess.run([sys.executable, "-c", script, REPOSITORY], env=env, check=True, timeout=WAIT_SECONDS)
+    answered(hub.environment(home), files=locating.TEXT_FILES)
     answer = located(hub, home, HF_ENDPOINT="http://127.0.0.1:1")
     assert re.match(rf"ModelNotFound: {REPOSITORY}: .*cannot be reached.*model\.safetensors", answer), answer
 
@@ -206,7 +233,17 @@ def test_a_chunked_storage_out_of_reach_is_gone_around(hub: Hub, home: Path) -> 
     """Some networks let the hub through, and not the hosts of Xet."""
     hub.chunked = True
     environment = {"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": "1", "HF_XET_CLIENT_RETRY_BASE_DELAY": "1ms"}
-    assert (Path(located(hub, home, **environment)) / "model.safetensors").read_bytes() == WEIGHTS
+    path, _ = Located(hub.environment(home) | environment).ended()
+    assert (Path(path) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_mistake_in_a_program_is_no_broken_download(hub: Hub, home: Path) -> None:
+    def listener(*_: int) -> None:
+        raise RuntimeError("a mistake")
+
+    with client_with(hub.environment(home)), pytest.raises(RuntimeError, match="a mistake"):
+        locating.locate(REPOSITORY, downloading=listener)
+    assert hub.storage.begun["model.safetensors"] <= 1
 
 
 def test_a_download_that_always_breaks_off_is_an_error_and_leaves_no_half(hub: Hub, home: Path) -> None:
@@ -220,7 +257,7 @@ def test_a_download_that_always_breaks_off_is_an_error_and_leaves_no_half(hub: H
 
 def test_the_half_of_a_killed_download_is_never_used(hub: Hub, home: Path) -> None:
     hub.storage.open.clear()
-    killed = Located(REPOSITORY, hub.environment(home))
+    killed = Located(hub.environment(home))
     assert hub.storage.halfway.wait(WAIT_SECONDS)
     killed.process.kill()
     killed.process.communicate(timeout=WAIT_SECONDS)
@@ -235,7 +272,7 @@ def test_the_half_of_a_killed_download_is_never_used(hub: Hub, home: Path) -> No
 
 def test_processes_that_start_at_once_with_one_cache_download_once(hub: Hub, home: Path) -> None:
     hub.storage.open.clear()
-    both = [Located(REPOSITORY, hub.environment(home)) for _ in range(2)]
+    both = [Located(hub.environment(home)) for _ in range(2)]
     assert hub.storage.halfway.wait(WAIT_SECONDS)
     until = time.monotonic() + WAIT_SECONDS
     while hub.asked.count("model.safetensors") < 2:  # the other one has got as far, too
@@ -248,7 +285,15 @@ def test_processes_that_start_at_once_with_one_cache_download_once(hub: Hub, hom
     assert hub.storage.begun == {"model.safetensors": 1}
 
 
-def test_a_full_disk_is_told_with_the_folder_of_the_cache(hub: Hub, tmp_path: Path) -> None:
+def test_a_file_that_grows_too_large_for_the_disk_is_told_with_the_folder_of_the_cache(hub: Hub, home: Path) -> None:
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+    answer, _ = Located(hub.environment(home), limit).ended()
+    words = rf"it cannot be kept in {home}/hub: File too large: .*spec\.model\.hub\.cacheClaim"
+    assert re.match(rf"ModelNotFound: {REPOSITORY}: {words}", answer), answer
+    assert not list(home.rglob("*.incomplete"))
+
+
+def test_a_cache_that_is_no_folder_is_told(hub: Hub, tmp_path: Path) -> None:
     home = tmp_path / "file"
     home.write_text("no folder")
     answer = located(hub, home)
@@ -258,7 +303,7 @@ def test_a_full_disk_is_told_with_the_folder_of_the_cache(hub: Hub, tmp_path: Pa
 def test_the_log_says_how_far_the_download_is(hub: Hub, home: Path, folder: Path) -> None:
     """The hub's own bars are none for a log."""
     (folder / "model.safetensors").write_bytes(WEIGHTS * 12)
-    _, log = Located(REPOSITORY, hub.environment(home)).ended()
+    _, log = Located(hub.environment(home)).ended()
     assert re.search(rf"INFO:distserve_worker\S+:downloading {REPOSITORY}: 10 of 12 MB$", log, re.MULTILINE), log
     assert "Fetching" not in log
 

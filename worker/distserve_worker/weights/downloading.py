@@ -14,19 +14,15 @@ from typing import Any, Final, cast
 
 import httpx2
 from huggingface_hub import constants, get_token, set_client_factory, snapshot_download
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    IncompleteSnapshotError,
-    LocalEntryNotFoundError,
-)
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._http import default_client_factory
 
+from distserve_worker.weights.download_failures import broke_off, named, of_chunked_storage, reason
 from distserve_worker.weights.download_locks import LockHeld, give_up_after
 from distserve_worker.weights.download_progress import Downloading, Tally
 from distserve_worker.weights.errors import ModelNotFound
-from distserve_worker.weights.hub_refusals import Asked, Refusal, explained
+from distserve_worker.weights.hub_refusals import Asked
 from distserve_worker.weights.patience import Patience
 
 _BREAKS: Final = 3  # of connections that end a download
@@ -70,23 +66,26 @@ def download(model: HubModel, listener: Downloading, patience: Patience) -> Path
     except LockHeld as error:
         raise ModelNotFound(f"{model.uri}: {error}") from error
     except (httpx2.HTTPError, RuntimeError, OSError) as error:
-        raise ModelNotFound(f"{model.uri}: {_reason(model, error)}") from error
+        if isinstance(error, RuntimeError) and not of_chunked_storage(error):
+            raise  # a mistake in a program, which no other network would mend
+        raise ModelNotFound(f"{model.uri}: {reason(error, _asked(model))}") from error
 
 
 def _downloaded(model: HubModel, tally: Tally, pause_seconds: float) -> Path:
     for breaks in range(1, _BREAKS + 1):
         try:
             return _snapshot(model, tally)
-        except (httpx2.TransportError, RuntimeError) as error:
-            logger.warning("%s: the download broke off (%s)", model.uri, _named(error))
-            if isinstance(error, RuntimeError):  # of the chunked storage (Xet), which some networks do not let through
+        except (httpx2.TransportError, RuntimeError, OSError) as error:
+            if not broke_off(error):
+                raise
+            logger.warning("%s: the download broke off (%s)", model.uri, named(error))
+            if of_chunked_storage(error):  # which some networks do not let through
                 constants.HF_HUB_DISABLE_XET = True
             failure = error
             time.sleep(pause_seconds * breaks)
-    try:
+    with suppress(LocalEntryNotFoundError):
         return _snapshot(model, tally, local_files_only=True)
-    except LocalEntryNotFoundError:
-        raise failure from None
+    raise failure
 
 
 def _snapshot(model: HubModel, tally: Tally, *, local_files_only: bool = False) -> Path:
@@ -133,36 +132,12 @@ def _checked(model: HubModel, folder: Path) -> Path:
     return folder
 
 
-def _reason(model: HubModel, error: Exception) -> str:
-    cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error
-    if isinstance(cause, HfHubHTTPError):
-        return explained(_refusal(cause), _asked(model))
-    if isinstance(error, IncompleteSnapshotError):
-        lacking = str(error).partition(". ")[0]
-        return f"the hub {constants.ENDPOINT} cannot be reached ({_named(cause)}). {lacking}"
-    if isinstance(error, LocalEntryNotFoundError):
-        where = f"the model is not in the cache {constants.HF_HUB_CACHE}"
-        return f"the hub {constants.ENDPOINT} cannot be reached ({_named(cause)}), and {where}"
-    if isinstance(error, OSError) and error.errno is not None:
-        room = "spec.model.hub.cacheClaim names the claim, without it the node's disk is used"
-        return f"it cannot be kept in {constants.HF_HUB_CACHE}: {error.strerror}: check that ({room})"
-    return f"the download broke off ({_named(error)}): it is begun again at the next start"
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _refusal(error: HfHubHTTPError) -> Refusal:
-    headers, url = error.response.headers, str(error.response.url)
-    return Refusal(
-        status=error.response.status_code,
-        code=headers.get("x-error-code", ""),
-        said=headers.get("x-error-message") or error.server_message or "",
-        from_storage=not url.startswith(constants.ENDPOINT),
-    )
-
-
 def _asked(model: HubModel) -> Asked:
     page = f"{constants.ENDPOINT}/{model.repository}"
-    return Asked(page, model.revision or constants.DEFAULT_REVISION, get_token() is not None)
+    return Asked(page, model.revision or constants.DEFAULT_REVISION, _has_token())
+
+
+def _has_token() -> bool:
+    with suppress(OSError):  # it is looked for in HF_HOME as well, which may be what cannot be read
+        return get_token() is not None
+    return False

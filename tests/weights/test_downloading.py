@@ -187,6 +187,35 @@ def test_what_was_downloaded_before_serves_without_the_hub(hub: Hub, home: Path,
     assert answered(environment) == first
 
 
+@pytest.mark.parametrize("uri", [REPOSITORY, f"{REPOSITORY}@{COMMIT}"])
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("private", r"refuses it \(401: "),
+        ("revoked", r"does not take the access token \(401: "),
+        ("gated", r"does not let the owner of the access token read it \(403: "),
+        ("403", r"refuses it \(403: "),
+    ],
+)
+def test_what_others_have_downloaded_is_not_for_whom_the_hub_refuses(
+    hub: Hub, home: Path, uri: str, trouble: str, words: str
+) -> None:
+    """A claim that pods share must not give away what the owner of a token was allowed to read."""
+    located(hub, home, uri)
+    token = {}
+    match trouble:
+        case "private" | "revoked":
+            hub.token = "hf_new"
+        case "gated":
+            hub.gated = True
+        case "403":
+            hub.status = 403
+    if trouble in ("revoked", "gated"):
+        token["HF_TOKEN"] = "hf_old"
+    answer = located(hub, home, uri, **token)
+    assert re.match(rf"ModelNotFound: {uri}: the hub {words}", answer), answer
+
+
 def test_a_hub_out_of_reach_is_said_with_the_reason(hub: Hub, home: Path) -> None:
     answer = located(hub, home, HF_ENDPOINT="http://127.0.0.1:1")
     assert re.match(

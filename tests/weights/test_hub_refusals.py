@@ -1,5 +1,7 @@
 """What a refusal means, where the hub itself is not asked: tests/weights/test_downloading.py has the rest."""
 
+import pytest
+
 from distserve_worker.weights.hub_refusals import Asked, Refusal, explained
 
 ASKED = Asked("https://hub/a/b", "main", has_token=True)
@@ -20,3 +22,18 @@ def test_a_hub_without_words_is_quoted_by_its_number() -> None:
 
 def test_a_hub_with_many_words_is_cut_short() -> None:
     assert len(explained(Refusal(500, "", "x" * 10_000), ASKED)) < 300
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "denies"),
+    [
+        (401, "", True),
+        (403, "GatedRepo", True),
+        (404, "RepoNotFound", True),  # so answers a hub to the token of somebody else
+        (404, "", False),  # a mirror that cannot be asked so
+        (429, "", False),
+        (503, "", False),
+    ],
+)
+def test_a_no_is_told_apart_from_the_troubles_of_a_hub(status: int, code: str, *, denies: bool) -> None:
+    assert Refusal(status, code, "").denies is denies

@@ -89,6 +89,8 @@ class Hub:
                 return _Answer(200, headers=_CHUNKED_STORAGE)
             case _ if self.status is not None:
                 return _refusal(self.status, "", "the hub has a bad day")
+            case ["api", "models", "org", "tiny", "auth-check"]:
+                return self._refused(credentials, []) or self._gate(credentials) or _Answer(200)
             case ["api", "models", "org", "tiny", *rest]:
                 return self._refused(credentials, rest[1:]) or self._listed(rest)
             case ["org", "tiny", "resolve", revision, *name]:

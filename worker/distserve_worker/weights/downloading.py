@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx2
-from huggingface_hub import constants, get_token, set_client_factory, snapshot_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from huggingface_hub import HfApi, constants, get_token, set_client_factory, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._http import default_client_factory
 
-from distserve_worker.weights.download_failures import broke_off, named, of_chunked_storage, reason
+from distserve_worker.weights.download_failures import broke_off, named, of_chunked_storage, reason, refusal
 from distserve_worker.weights.download_locks import LockHeld, give_up_after
 from distserve_worker.weights.download_progress import Downloading, Tally
 from distserve_worker.weights.errors import ModelNotFound
@@ -60,6 +60,7 @@ def download(model: HubModel, listener: Downloading, patience: Patience) -> Path
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         _remove_abandoned(model)
+        _check_access(model)
         return _checked(model, _downloaded(model, Tally(model.uri, listener), patience.pause_seconds))
     except HFValidationError as error:
         raise ModelNotFound(f"{model.uri}: not of the form hf://organisation/name@revision ({error})") from error
@@ -69,6 +70,20 @@ def download(model: HubModel, listener: Downloading, patience: Patience) -> Path
         if isinstance(error, RuntimeError) and not of_chunked_storage(error):
             raise  # a mistake in a program, which no other network would mend
         raise ModelNotFound(f"{model.uri}: {reason(error, _asked(model))}") from error
+
+
+def _check_access(model: HubModel) -> None:
+    """Whoever shares the cache may read what is in it only as long as the hub would let them.
+
+    The library asks only for what is missing. A hub that cannot be asked, or has other troubles, has not said no.
+    """
+    try:
+        HfApi().auth_check(model.repository)
+    except HfHubHTTPError as error:
+        if refusal(error).denies:
+            raise
+    except (httpx2.HTTPError, OSError) as error:
+        logger.info("%s: whether it may be read cannot be asked (%s)", model.uri, named(error))
 
 
 def _downloaded(model: HubModel, tally: Tally, pause_seconds: float) -> Path:

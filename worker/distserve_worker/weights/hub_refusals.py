@@ -16,6 +16,11 @@ class Refusal:
     said: str
     from_storage: bool = False
 
+    @property
+    def denies(self) -> bool:
+        """Whether it means that who asks may not read the repository; others mean that the hub has troubles."""
+        return self.status in (401, 403) or self.code == "RepoNotFound"
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

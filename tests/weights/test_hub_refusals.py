@@ -1,4 +1,4 @@
-"""What a refusal means, where the hub itself is not asked: tests/weights/test_downloading.py has the rest."""
+"""What a refusal means, where the hub itself is not asked: tests/weights/test_hub_access.py has the rest."""
 
 import pytest
 

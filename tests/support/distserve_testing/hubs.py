@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 REPOSITORY: Final = "hf://org/tiny"
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
+WEIGHTS: Final = bytes(range(256)) * 4096
 REVISIONS: Final = ("main", "v1", COMMIT)
 _WAIT_SECONDS: Final = 300
 _END_SECONDS: Final = 0.01  # at most until a server notices that it shall end

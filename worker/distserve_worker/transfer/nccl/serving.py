@@ -24,7 +24,7 @@ from distserve_worker.transfer.nccl.framing import (
     first_message,
 )
 from distserve_worker.transfer.nccl.pynccl import SENDER, Pair
-from distserve_worker.transfer.tcp.connection import Connection, has_more
+from distserve_worker.transfer.tcp.connection import Connection, has_more, watch_peer
 from distserve_worker.transfer.tickets import Grant, Tickets
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class NcclServing:
 
     def _serve(self, sock: socket.socket) -> None:
         """Meet the reader, then send what it asks for until it goes or something fails; a new one begins anew."""
+        watch_peer(sock)  # its reader keeps it for as long as it lives
         connection = Connection(sock, time.monotonic() + HANDSHAKE_SECONDS)
         magic, identity = HELLO.unpack(connection.receive(HELLO.size))
         if magic != MAGIC:
@@ -85,7 +86,7 @@ class NcclServing:
     def _try(self, pair: Pair, meeting: Limit) -> None:
         import torch
 
-        with torch.cuda.stream(pair.stream):
+        with pair.on_stream():
             message = torch.tensor(first_message(), dtype=torch.uint8, device=self._device)
         pair.send(message, meeting.check)
         pair.wait(meeting.check)
@@ -128,7 +129,7 @@ def _send(connection: Connection, pair: Pair, grant: Grant, limit: Limit) -> Non
     blocks = DeviceBlocks(selection)
     for run in runs(selection, CHUNK_BYTES):
         staged = blocks.gather(run)
-        pair.stream.wait_stream(blocks.stream)
+        pair.wait_for(blocks.stream)
         pair.send(staged.view(-1), check)
         pair.wait(check)
     if connection.receive(len(TAKEN)) != TAKEN:

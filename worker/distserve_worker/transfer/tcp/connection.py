@@ -9,10 +9,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from distserve_worker.transfer.deadlines import STALL_SECONDS
+from distserve_worker.transfer.deadlines import STALL_SECONDS, UNANSWERED_SECONDS
 from distserve_worker.transfer.interface import Fault, TransferError
 
 _BUFFERS_PER_CALL = 64  # far below IOV_MAX; one call sends some megabytes
+_QUESTIONS = 4  # of the kernel, to a peer of whom nothing is heard
 
 
 class Connection:
@@ -126,7 +127,10 @@ class Connection:
 
 
 def has_more(sock: socket.socket, seconds: float | None) -> bool:
-    """Wait, without an end when there are no `seconds`, for bytes of the peer; False when it goes, or stays silent."""
+    """Wait for bytes of the peer; False when it goes, or stays silent for `seconds`.
+
+    Without `seconds` it may be silent for ever: see `watch_peer`.
+    """
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     if not poll.poll(None if seconds is None else seconds * 1000):
@@ -135,6 +139,15 @@ def has_more(sock: socket.socket, seconds: float | None) -> bool:
         return bool(sock.recv(1, socket.MSG_PEEK))
     except OSError:
         return False
+
+
+def watch_peer(sock: socket.socket) -> None:
+    """Have whoever waits for the peer told within `UNANSWERED_SECONDS` when its machine is gone without a word."""
+    each = int(UNANSWERED_SECONDS / (_QUESTIONS + 1))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, each)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, each)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _QUESTIONS)
 
 
 def is_silent(sock: socket.socket) -> bool:

@@ -5,6 +5,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from distserve_worker.transfer.memory.cuda import cuda_errors, on_gpu
+
 if TYPE_CHECKING:
     import torch
 
@@ -40,7 +42,7 @@ class MappedMemory:
     """The other process's memory as a tensor; it is unmapped when nobody refers to this any more."""
 
     def __init__(self, of: MemoryHandle, nbytes: int) -> None:
-        """Raises `CudaFailed` where that GPU cannot be seen from this process, or not its memory."""
+        """Raises `CudaFailed`, `TransferError` where that GPU cannot be seen from this process, or not its memory."""
         import torch
         from cuda.bindings import runtime
 
@@ -49,11 +51,11 @@ class MappedMemory:
         device = _device(of.device)
         handle = runtime.cudaIpcMemHandle_t()
         ctypes.memmove(handle.getPtr(), of.handle, _HANDLE_BYTES)
-        with torch.cuda.device(device):
+        with on_gpu(device):
             opened = runtime.cudaIpcOpenMemHandle(handle, runtime.cudaIpcMemLazyEnablePeerAccess)
             (base,) = _done("cudaIpcOpenMemHandle", opened)
+            weakref.finalize(self, _unmap, device, int(base))
             self.tensor = torch.as_tensor(_Array(int(base) + of.offset, nbytes), device=device)
-        weakref.finalize(self, _unmap, device, int(base))
 
 
 def _unmap(device: "torch.device", base: int) -> None:
@@ -77,6 +79,7 @@ class _Array:
         }
 
 
+@cuda_errors()
 def _device(uuid: str) -> "torch.device":
     """The GPU as this process counts them."""
     import torch

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Self
 
+from distserve_worker.transfer.memory.cuda import on_gpu, on_stream
 from distserve_worker.transfer.memory.host import Bytes
 from distserve_worker.transfer.memory.selection import Selection, within
 
@@ -16,7 +18,8 @@ _POLL_SECONDS: Final = 0.0002
 class DeviceBlocks:
     """Blocks of a selection, used by one thread; what it begins waits for nothing that others began before.
 
-    Used in a `with`, whose end comes, however it comes, when the GPU writes to no block any more.
+    Used in a `with`, whose end comes, however it comes, when the GPU writes to no block any more. Every method raises
+    `TransferError`.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -25,7 +28,9 @@ class DeviceBlocks:
         region = selection.region
         shape = (-1, region.shard.layers, 2, region.shard.heads, region.layout.head_bytes)
         self._view = region.memory.view(shape)[within(region.shard, selection.part)]
-        self.stream = torch.cuda.Stream(region.memory.device)  # type: ignore[no-untyped-call]
+        self._device = region.memory.device
+        with on_gpu(self._device):
+            self.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         with self.on_stream():
             self._blocks = torch.tensor(selection.blocks, device=region.memory.device)
 
@@ -33,13 +38,12 @@ class DeviceBlocks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stream.synchronize()
+        with on_gpu(self._device):
+            self.stream.synchronize()
 
-    def on_stream(self) -> "torch.cuda.StreamContext":
+    def on_stream(self) -> AbstractContextManager[None]:
         """Whatever is begun under it runs on this selection's device and stream."""
-        import torch
-
-        return torch.cuda.stream(self.stream)
+        return on_stream(self.stream)
 
     def gather(self, run: slice) -> "torch.Tensor":
         """Copy of a run of blocks on the GPU, [blocks, layers, 2, heads, bytes of one head]."""
@@ -55,14 +59,18 @@ class DeviceBlocks:
         """Write a run of blocks; `content` as `gather` gives it, on the CPU or on a GPU, begun by `after`."""
         import torch
 
-        if after is not None:
-            self.stream.wait_stream(after.stream)
         with self.on_stream():
+            if after is not None:
+                self.stream.wait_stream(after.stream)
             there = torch.as_tensor(content).view(-1, *self._view.shape[1:]).to(self._view.device)
             self._view.index_copy_(0, self._blocks[run], there)
 
     def wait(self, check: Callable[[], None]) -> None:
         """Until everything that was begun is done; `check` is called again and again and may raise."""
-        while not self.stream.query():
+        while not self._is_done():
             check()
             time.sleep(_POLL_SECONDS)
+
+    def _is_done(self) -> bool:
+        with on_gpu(self._device):
+            return self.stream.query()

@@ -1,5 +1,6 @@
 """The pulling side of the nccl transport: one communicator for each peer, made anew after whatever has failed."""
 
+import logging
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,8 @@ from distserve_worker.transfer.tcp.dialing import Dialing
 if TYPE_CHECKING:
     import torch
 
+log = logging.getLogger(__name__)
+
 _MAX_PEERS: Final = 64
 _LOCK_POLL_SECONDS: Final = 0.05
 
@@ -44,19 +47,19 @@ class _Link:
             identity = unique_id()
             self.connection.send([HELLO.pack(MAGIC, identity)])
             self._pair = Pair(identity, RECEIVER, device, limit.check)
-        except TransferError:
+        except BaseException:
             self.connection.close()
             raise
         try:
-            with torch.cuda.stream(self._pair.stream):
+            with self._pair.on_stream():
                 room = torch.zeros(FIRST_BYTES, dtype=torch.uint8, device=device)
             self._pair.receive(room, limit.check)
             self._pair.wait(limit.check)
-            with torch.cuda.stream(self._pair.stream):  # on any other one it would wait for a step
+            with self._pair.on_stream():  # on any other one it would wait for a step
                 seen = room.tolist()
             if seen != first_message():
                 raise TransferError(Fault.MISMATCH, f"{endpoint}: other bytes arrive over NCCL than were sent")
-        except TransferError:
+        except BaseException:
             self.close()
             raise
 
@@ -78,7 +81,7 @@ class _Link:
         with DeviceBlocks(selection) as target:
             for run in runs(selection, CHUNK_BYTES):
                 room = target.room(run)
-                self._pair.stream.wait_stream(target.stream)
+                self._pair.wait_for(target.stream)
                 self._pair.receive(room.view(-1), check)
                 self._pair.wait(check)
                 target.scatter(run, room)
@@ -86,9 +89,12 @@ class _Link:
         self.connection.send([TAKEN])
 
     def close(self) -> None:
-        """End both."""
+        """End both; the reason why is told elsewhere."""
         self.connection.close()
-        self._pair.abort()
+        try:
+            self._pair.abort()
+        except TransferError as error:
+            log.warning("%s", error)
 
 
 class _Peer:
@@ -116,8 +122,8 @@ class _Peer:
             link = self._met(limit)
             self._running = limit
             link.pull(source, selection, limit)
-        except TransferError as error:
-            if error.fault is not Fault.REFUSED:
+        except BaseException as error:  # after anything but a refusal it is in the middle of the protocol
+            if not (isinstance(error, TransferError) and error.fault is Fault.REFUSED):
                 self._drop()
             raise
         finally:

@@ -3,12 +3,15 @@
 Imports NCCL when it is first used: without a GPU nobody does.
 """
 
+import contextlib
 import importlib.util
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distserve_worker.transfer.interface import Fault, TransferError
+from distserve_worker.transfer.memory.cuda import on_gpu, on_stream
 
 if TYPE_CHECKING:
     import torch
@@ -33,20 +36,33 @@ def unique_id() -> bytes:
 
 
 class Pair:
-    """A communicator of a sender and a receiver, used by one thread at a time."""
+    """A communicator of a sender and a receiver, used by one thread at a time, whatever GPU that has had before."""
 
     def __init__(self, identity: bytes, rank: Literal[0, 1], device: "torch.device", check: Callable[[], None]) -> None:
         """Meet the other one; `check` is called again and again and may raise. Raises `TransferError`."""
-        import torch
-
         core = _core()
+        self._device = device
         self._peer = SENDER if rank == RECEIVER else RECEIVER
         self._communicator: Any = core.Communicator()
         config = core.NCCLConfig(blocking=False, max_ctas=_MOST_BLOCKS)
-        with torch.cuda.device(device):
+        with on_gpu(device):
             self.stream = _own_stream(device)
-            found = core.UniqueId.from_bytes(identity)
-            self._begun("ncclCommInitRank", lambda: self._communicator.initialize(2, rank, found, config), check)
+            try:
+                found = core.UniqueId.from_bytes(identity)
+                self._begun("ncclCommInitRank", lambda: self._communicator.initialize(2, rank, found, config), check)
+            except BaseException:  # whatever it has made so far would stay, and wait for the other one
+                with contextlib.suppress(TransferError):
+                    self.abort()
+                raise
+
+    def on_stream(self) -> AbstractContextManager[None]:
+        """Whatever is begun under it runs on its stream."""
+        return on_stream(self.stream)
+
+    def wait_for(self, stream: "torch.cuda.Stream") -> None:
+        """What is sent or received from now on waits for what was begun on `stream`."""
+        with on_gpu(self._device):
+            self.stream.wait_stream(stream)
 
     def send(self, memory: "torch.Tensor", check: Callable[[], None]) -> None:
         """Begin to send contiguous bytes of the GPU."""
@@ -60,7 +76,7 @@ class Pair:
 
     def wait(self, check: Callable[[], None]) -> None:
         """Until all that was begun is done. Raises `TransferError`."""
-        while not self.stream.query():
+        while not self._is_done():
             self._state("waiting for the stream")
             check()
             time.sleep(_POLL_SECONDS)
@@ -70,15 +86,20 @@ class Pair:
         """End it, with whatever runs; it cannot be used any more."""
         from cuda.bindings import runtime
 
-        try:
-            self._communicator.abort()
-        except Exception as error:
-            raise TransferError(Fault.CLOSED, f"ncclCommAbort: {error}") from error
-        runtime.cudaStreamDestroy(self.stream.cuda_stream)
+        with on_gpu(self._device):
+            try:
+                _told("ncclCommAbort", self._communicator.abort)
+            finally:
+                runtime.cudaStreamDestroy(self.stream.cuda_stream)
+
+    def _is_done(self) -> bool:
+        with on_gpu(self._device):
+            return self.stream.query()
 
     def _begun(self, name: str, call: Callable[[], object], check: Callable[[], None]) -> None:
         """A call of a communicator that does not block is over when its state says so."""
-        _told(name, call)
+        with on_gpu(self._device):
+            _told(name, call)
         while not self._state(name):
             check()
             time.sleep(_POLL_SECONDS)

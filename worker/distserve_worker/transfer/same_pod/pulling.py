@@ -20,21 +20,21 @@ class Mapped(Protocol):
         ...
 
 
-Mapping = Callable[[Probe, Sequence[int]], Mapped]  # from a probe and the files; raises OSError, ValueError
+Mapping = Callable[[Probe, Sequence[int]], Mapped]  # from a probe and the files; raises as `_Peer`
 
 
 class _Peer:
     """One serving process."""
 
     def __init__(self, probe: Probe, deadline: float, mapping: Mapping) -> None:
-        """Raises OSError or ValueError when that process does not share its memory with this one."""
+        """Raises OSError, ValueError, KeyError or `TransferError` when that process does not share its memory."""
         self.shape: Shape = probe.shape
         self._visit = Visit(probe.socket, deadline)
         try:
             board, *files = self._visit.files
             self.board = BoardView(board)
             self.memory = mapping(probe, files)
-        except (OSError, ValueError, KeyError):
+        except BaseException:
             self._visit.close()
             raise
         finally:
@@ -68,7 +68,7 @@ class PodPulling:
         try:
             found = Probe.unpacked(probe)
             self._peers.meet(found.socket, lambda: _Peer(found, deadline, self._mapping))
-        except (OSError, ValueError, KeyError):  # of another kind of probe
+        except (OSError, ValueError, KeyError, TransferError):  # of another kind of probe, or memory out of reach
             return False
         return True
 

@@ -32,10 +32,17 @@ SECONDS = 20.0
 def hanging() -> Iterator[Way]:
     """A process of this pod that lets others connect and then does nothing."""
     name = f"distserve-test-{secrets.token_hex(8)}"
+    with hanging_at(name):
+        yield Way("shm", Probe(name, Shape.of(MEMORY.region())).packed())
+
+
+@contextlib.contextmanager
+def hanging_at(name: str) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"\0{name}")
         listener.listen(8)
-        yield Way("shm", Probe(name, Shape.of(MEMORY.region())).packed())
+        listener.settimeout(SECONDS)
+        yield listener
 
 
 @pytest.fixture(params=["here", "in another process"])
@@ -56,26 +63,26 @@ def test_a_way_that_hangs_does_not_eat_the_time_of_the_next(agent: Agent, hangin
         assert agent.choose([hanging], 0.1) is None
 
 
-def test_pulls_from_others_go_on_while_a_way_hangs(hanging: Way) -> None:
+def test_pulls_from_others_go_on_while_a_way_hangs() -> None:
     served, region = MEMORY.region(), MEMORY.region()
     region.memory.zero_()
     offered, target = Selection(served, (0, 1), served.shard), Selection(region, (1, 0), region.shard)
-    trying = threading.Event()
-    with contextlib.closing(ShmServing(served, 4)) as serving, contextlib.closing(shm_pulling()) as pulling:
+    name, found = f"distserve-test-{secrets.token_hex(8)}", list[bool]()
+    with (
+        contextlib.closing(ShmServing(served, 4)) as serving,
+        contextlib.closing(shm_pulling()) as pulling,
+        hanging_at(name) as listener,
+    ):
         assert pulling.try_(serving.probe, time.monotonic() + SECONDS)
-
-        def hang() -> None:
-            trying.set()
-            assert not pulling.try_(hanging.probe, time.monotonic() + 2)
-            trying.clear()
-
-        thread = threading.Thread(target=hang)
+        probe, end = Probe(name, Shape.of(region)).packed(), time.monotonic() + 10 * SECONDS
+        thread = threading.Thread(target=lambda: found.append(pulling.try_(probe, end)))
         thread.start()
-        assert trying.wait(SECONDS)
-        for _ in range(3):
-            source = serving.offer(offered, time.monotonic() + SECONDS, Ending())
-            pulling.begin(source, target, time.monotonic() + SECONDS).run()
-            serving.withdraw(source.ticket)
-        assert trying.is_set()
-        assert torch.equal(content(target), content(offered))
+        with listener.accept()[0]:
+            for _ in range(3):
+                source = serving.offer(offered, time.monotonic() + SECONDS, Ending())
+                pulling.begin(source, target, time.monotonic() + SECONDS).run()
+                serving.withdraw(source.ticket)
+            assert not found
         thread.join(SECONDS)
+        assert found == [False]
+        assert torch.equal(content(target), content(offered))

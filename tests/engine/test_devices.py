@@ -1,6 +1,7 @@
 """What ranks compute on: which device each takes, whether it fits there, and that all devices compute the same."""
 
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from distserve_worker.engine.blueprint import (
 )
 from distserve_worker.engine.building import build_rank
 from distserve_worker.engine.devices import device_of, memory_named, require_enough, require_gpus, require_room
-from distserve_worker.engine.execution.batch import Batch, Prompt
+from distserve_worker.engine.execution.batch import Batch, Prompt, Running, Written
 from distserve_worker.engine.interface import Sampling, Work
 from distserve_worker.engine.loading.inventory import weight_bytes
 from distserve_worker.engine.parallel import WHOLE, Grid
@@ -37,6 +38,15 @@ WORKS: Final = (
     Work("block", tuple(range(16)), max_tokens=9),
 )
 TOKENS: Final = tuple(range(1, 200, 3))
+
+STEPS: Final = (
+    Batch((Prompt(TOKENS, 0, tuple(range(5)), True), Prompt((3, 4, 5), 0, (5,), True)), None, (4, 5)),
+    Batch(
+        (Prompt((1, 2, 3), 16, (6, 7), True),),
+        Running(0, (1, 0), (Written(0, 0, tuple(range(5))), Written(1, 0, (5,))), (5, 6), (3, len(TOKENS))),
+    ),
+    Batch((), Running(0, (1, 0), (), (5, 6), (4, len(TOKENS) + 1))),
+)
 
 
 def blueprint(tiny: TinyLlama, blocks: int = 64, **fields: Any) -> Blueprint:
@@ -145,6 +155,25 @@ def test_logits_are_near_those_of_transformers_on_any_device(
     with torch.inference_mode():
         exact = tiny.reference(torch.tensor([TOKENS])).logits[0, -1].float()
     assert float((logits[0].cpu() - exact).square().mean().sqrt() / exact.std()) < most
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[Callable[[], None]]:
+    """Once it is called torch refuses whatever makes the host wait for a GPU."""
+    if not torch.cuda.is_available():
+        pytest.skip("cuda needs a machine with a GPU")
+    yield lambda: torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "BF16", "INT8"])
+def test_no_step_waits_for_its_gpu(tiny: TinyLlama, dtype: str, no_waiting: Callable[[], None]) -> None:
+    """The second time: what is used for the first time may be loaded first."""
+    rank = build_rank(blueprint(tiny, dtype=dtype, device="cuda"), 0).rank
+    for _ in range(2):
+        for batch in STEPS:
+            rank.run(batch)
+        no_waiting()
 
 
 def test_tokens_are_drawn_alike_on_any_device(device: str) -> None:

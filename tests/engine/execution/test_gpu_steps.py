@@ -1,6 +1,7 @@
 """Steps on a GPU that is not there: torch checks shapes and devices of tensors without content.
 
-It refuses an operation on tensors of two devices, and whatever needs a value on the host: a step that waits for it.
+It refuses an operation on tensors of two devices, and whatever reads a value on the host. It does not see a copy that
+waits: `test_no_step_waits_for_its_gpu` does, on a GPU.
 """
 
 from pathlib import Path
@@ -72,7 +73,7 @@ def _rank(config: ModelConfig, shard: Shard, dtype: str) -> Rank:
 @pytest.mark.parametrize("grid", [WHOLE, Grid(2, 2)], ids=["whole", "cut"])
 @pytest.mark.parametrize("dtype", ["FP32", "INT8"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_step_stays_on_its_gpu(
+def test_a_step_mixes_no_devices_and_reads_no_value(
     family: str, dtype: str, grid: Grid, tmp_path: Path, no_content: FakeTensorMode
 ) -> None:
     write_family(tmp_path, family, vocab_size=212)
@@ -100,7 +101,7 @@ def test_tokens_are_chosen_where_the_logits_are(no_content: FakeTensorMode) -> N
         assert draw(distribution(adjusted(logits, choices), samplings), [0.1, 0.9]).device == GPU
 
 
-def test_what_waits_for_a_gpu_or_mixes_devices_is_noticed(no_content: FakeTensorMode) -> None:
+def test_reading_a_value_and_mixing_devices_are_noticed(no_content: FakeTensorMode) -> None:
     with no_content:
         with pytest.raises(DataDependentOutputException):
             torch.zeros(1, device=GPU).item()

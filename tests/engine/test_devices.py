@@ -167,7 +167,7 @@ def no_waiting() -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("dtype", ["FP32", "BF16", "INT8"])
-def test_no_step_waits_for_its_gpu(tiny: TinyLlama, dtype: str, no_waiting: Callable[[], None]) -> None:
+def test_no_step_waits_for_cuda(tiny: TinyLlama, dtype: str, no_waiting: Callable[[], None]) -> None:
     """The second time: what is used for the first time may be loaded first."""
     rank = build_rank(blueprint(tiny, dtype=dtype, device="cuda"), 0).rank
     for _ in range(2):

@@ -1,7 +1,7 @@
 """Steps on a GPU that is not there: torch checks shapes and devices of tensors without content.
 
 It refuses an operation on tensors of two devices, and whatever reads a value on the host. It does not see a copy that
-waits: `test_no_step_waits_for_its_gpu` does, on a GPU.
+waits: `test_no_step_waits_for_cuda` does, on a GPU.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
 """The model that most tests run on, which tests stay in one process, and how examples are chosen."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,11 @@ class ByUnit(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit:
     config.option.loadscopereorder = False
     return ByUnit(config, log)
+
+
+def pytest_configure() -> None:
+    # a shell ignores it for what runs in the background, and so would every process that a test starts and interrupts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -69,7 +69,7 @@ class Deployed:
         """On any cluster: `kubectl port-forward` to the gateway's Service, which needs a ready pod behind it."""
         where = Namespace(cluster, namespace)
         waiting = cls(where, None, name, "")
-        gateway = until(lambda: waiting.pods("gateway"), f"the gateway of {name} is made", READY_SECONDS)[0]
+        gateway = until(lambda: waiting.pods("gateway") or None, f"the gateway of {name} is made", READY_SECONDS)[0]
         where.wait_ready(gateway["metadata"]["name"], READY_SECONDS)
         port = waiting.resource()["spec"]["gateway"]["port"]
         command = [str(cluster.kubectl), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]

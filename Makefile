@@ -6,8 +6,8 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 PROTO := $(wildcard proto/distserve_proto/*.proto)
 STAMP := .venv/.installed
-# two processes, which share the tests as tests/conftest.py says
-PYTEST := $(BIN)/python -m pytest -n 2
+# three processes, one of which mostly waits; they share the tests as tests/conftest.py says
+PYTEST := $(BIN)/python -m pytest -n 3
 
 .PHONY: help install demo down test test-fast bench-placement bench-engine bench-transfer test-gpu verify format proto constraints clean
 

@@ -127,12 +127,22 @@ def _take_quantized(
     scales = torch.empty(outputs, dtype=place.precision.compute, device=place.device)
     # of shapes alone there is nothing to compute, and torch would take seconds to say so
     has_content = place.device.type != "meta"
-    for piece, rows in _places(_short(pieces, max(1, _SCRATCH // storage.inputs)) if has_content else pieces):
-        whole = torch.empty((piece.count, storage.inputs), dtype=torch.float32, device=place.device)
+    most = max(1, _SCRATCH // storage.inputs) if has_content else max(piece.count for piece in pieces)
+    room = _room_to_quantize((most, storage.inputs), place.device)
+    for piece, rows in _places(_short(pieces, most)):
+        whole = room[: piece.count]
         _read(weights, piece, storage, None, whole)
         if has_content:
             quantize(whole, inputs, packed[rows], scales[rows])
     return Int8Linear(packed, scales, bias)
+
+
+def _room_to_quantize(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+    return (
+        scratch(shape, torch.float32)
+        if device.type == "cpu"
+        else torch.empty(shape, dtype=torch.float32, device=device)
+    )
 
 
 def _read(weights: Weights, piece: Outputs, storage: Storage, inputs: range | None, out: torch.Tensor) -> None:

@@ -27,6 +27,7 @@ down: $(STAMP)  ## stop what `make demo` started
 	@$(BIN)/distserve dev down
 
 test: $(STAMP)  ## all tests, the end-to-end ones included
+	@$(BIN)/distserve dev build
 	@$(PYTEST)
 
 test-fast: $(STAMP)  ## the tests that need no cluster

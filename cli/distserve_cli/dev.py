@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from distserve_devcluster.building import CLUSTER, build
+from distserve_devcluster.building import CLUSTER, build, build_programs
 from distserve_devcluster.cluster import DEFAULT_GPU_PRODUCT, DEFAULT_NAME, Cluster, ClusterSpec
 from distserve_devcluster.errors import DevClusterError
 from distserve_devcluster.locations import StateFolder, default_state_folder
@@ -142,6 +142,12 @@ def kill_command(pod: str, container: str | None, signal_name: str, name: str) -
     if not pod_name or not isinstance(number, signal.Signals):
         raise click.UsageError(f"want NAMESPACE/POD and a signal name, not {pod!r} and {signal_name!r}")
     kill_container(state_of(name), namespace, pod_name, container, number)
+
+
+@dev.command("build")
+def build_command() -> None:
+    """Build what a local cluster needs into the cache, unless it is there."""
+    build_programs(say)
 
 
 @dev.command("weights")

@@ -12,7 +12,7 @@ StartWorker = Callable[..., WorkerProcess]
 
 async def test_a_step_that_fails_ends_the_process_with_its_reason(start_worker: StartWorker, gateway: Gateway) -> None:
     """B3: the parked request and the one that runs get their failure; the engine is not trusted any more."""
-    prefill = start_worker("prefill", max_batch_tokens=2048)
+    prefill = start_worker("prefill", max_batch_tokens=2048, forked=False)
     stream = gateway.attach(prefill.grpc)
     parked = await stream.submit([3, 4])
     await stream.until_over(parked)

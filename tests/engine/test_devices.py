@@ -1,6 +1,5 @@
 """What ranks compute on: which device each takes, whether it fits there, and that all devices compute the same."""
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +8,7 @@ import pytest
 import torch
 from distserve_testing.instances import Instance, Service
 from distserve_testing.models import TinyLlama, write_tiny_llama
+from distserve_testing.workloads import GREEDY, GRIDS, NAMES
 
 from distserve_worker.engine.blueprint import (
     Blueprint,
@@ -20,23 +20,14 @@ from distserve_worker.engine.blueprint import (
 from distserve_worker.engine.building import build_rank
 from distserve_worker.engine.devices import device_of, memory_named, require_enough, require_gpus, require_room
 from distserve_worker.engine.execution.batch import Batch, Prompt, Running, Written
-from distserve_worker.engine.interface import Sampling, Work
+from distserve_worker.engine.interface import Sampling
 from distserve_worker.engine.loading.inventory import weight_bytes
 from distserve_worker.engine.parallel import WHOLE, Grid
 from distserve_worker.engine.sampling.choice import Choice
 from distserve_worker.engine.sampling.sampler import sample
 from distserve_worker.engine.work_memory import work_bytes
 
-GRIDS: Final = tuple(Grid(tp, pp) for tp, pp in itertools.product((1, 2), (1, 2)))
-NAMES: Final = [f"tp{grid.tp}-pp{grid.pp}" for grid in GRIDS]
 BLOCK_BYTES: Final = 3 * 2 * 2 * 16 * 8 * 4
-SHARED: Final = tuple(range(50, 90))  # two blocks and a half
-WORKS: Final = (
-    Work("first", (*SHARED, 3), max_tokens=20),
-    Work("again", (*SHARED, 4, 5), max_tokens=20),
-    Work("short", (7,), max_tokens=12),
-    Work("block", tuple(range(16)), max_tokens=9),
-)
 TOKENS: Final = tuple(range(1, 200, 3))
 
 STEPS: Final = (
@@ -114,7 +105,7 @@ def test_only_a_cpu_keeps_a_second_copy_of_a_tied_table(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tiny: TinyLlama) -> dict[str, list[int]]:
-    return {work.request_id: tiny.greedy(work.prompt, work.max_tokens or 0) for work in WORKS}
+    return {work.request_id: tiny.greedy(work.prompt, work.max_tokens or 0) for work in GREEDY}
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
@@ -125,8 +116,8 @@ def test_greedy_text_is_that_of_transformers_on_any_device(
     few = {"chunk_tokens": 11, "max_model_length": 96}
     instance = Instance("colocated", tiny.folder, room(8, grid), grid, device=device, **few)
     assert {region.memory.device.type for region in instance.regions} == {device}
-    assert instance.alone(WORKS) == expected
-    assert instance.alone(WORKS) == expected
+    assert instance.alone(GREEDY) == expected
+    assert instance.alone(GREEDY) == expected
 
 
 @pytest.mark.parametrize("decode", [Grid(1, 2), Grid(2, 1)], ids=["to-pp2", "to-tp2"])
@@ -140,7 +131,7 @@ def test_kv_is_handed_over_on_any_device(
         for role, grid, blocks in (("prefill", prefill, 64), ("decode", decode, 6))
     ]
     service = Service(*sides)
-    assert service.serve(WORKS) == expected
+    assert service.serve(GREEDY) == expected
     assert service.put_back
     assert service.cached_tokens >= 32
 

@@ -1,29 +1,23 @@
 """The text does not depend on how the two sides cut the model, nor on blocks that run out or are found."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 from distserve_testing.instances import Instance, Service
 from distserve_testing.models import TinyLlama, write_tiny_llama
+from distserve_testing.workloads import GREEDY, GRIDS, NAMES
 
 from distserve_worker.engine.interface import Sampling, Work
 from distserve_worker.engine.parallel import Grid
 
 HEADS: Final = 12
 KV_HEADS: Final = (1, 2, 4, 12)
-GRIDS: Final = tuple(Grid(tp, pp) for tp, pp in itertools.product((1, 2), (1, 2)))
-NAMES: Final = [f"tp{grid.tp}-pp{grid.pp}" for grid in GRIDS]
 LAYERS: Final = 3  # stages of different sizes
 HEAD_DIM: Final = 8
 
-SHARED: Final = tuple(range(50, 90))  # two blocks and a half
 WORKS: Final = (
-    Work("first", (*SHARED, 3), max_tokens=20),
-    Work("again", (*SHARED, 4, 5), max_tokens=20),
-    Work("short", (7,), max_tokens=12),
-    Work("block", tuple(range(16)), max_tokens=9),
+    *GREEDY,
     Work("drawn", tuple(range(30, 60)), max_tokens=14, sampling=Sampling(temperature=1.0, top_p=0.9, seed=5)),
 )
 

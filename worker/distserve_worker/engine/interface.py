@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import torch  # whoever only talks about an engine need not wait seconds for it
 
-_ITEM_BYTES: Final = {"FP32": 4, "FP16": 2, "BF16": 2}
+ITEM_BYTES: Final = {"FP32": 4, "FP16": 2, "BF16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class KvLayout:
     @property
     def head_bytes(self) -> int:
         """Bytes of the keys, or of the values, of one head of one layer in one block: the smallest thing that moves."""
-        return self.block_tokens * self.head_dim * _ITEM_BYTES[self.dtype]
+        return self.block_tokens * self.head_dim * ITEM_BYTES[self.dtype]
 
     @property
     def block_bytes(self) -> int:

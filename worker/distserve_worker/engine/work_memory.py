@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from distserve_worker.engine.blueprint import KV_DTYPE, Blueprint, EngineConfig
+from distserve_worker.engine.blueprint import Blueprint, EngineConfig
+from distserve_worker.engine.interface import ITEM_BYTES
 from distserve_worker.engine.parallel import Shard
 from distserve_worker.engine.scheduling.rules import PromptRules
 from distserve_worker.weights.config import ModelConfig
 
 _BESIDES: Final = 1 << 30  # buffers of NCCL and cuBLAS, kernels, and what torch's allocator holds in pieces
-_ITEM_BYTES: Final = {"FP32": 4, "BF16": 2, "FP16": 2}
 _SCORE_BYTES: Final = 4 * 4  # logits in FP32, as ranks have gathered them, adjusted, and as probabilities
 # Copies of a token's hidden state: what a layer adds to, its norm (computed in FP32), what comes out, what is sent on.
 _HIDDEN_COPIES: Final = 6
@@ -17,7 +17,7 @@ _HIDDEN_COPIES: Final = 6
 def work_bytes(blueprint: Blueprint, rank: int) -> int:
     """Bytes on the GPU of `rank`."""
     config, model, shard = blueprint.config, blueprint.model, blueprint.shard(rank)
-    item = _ITEM_BYTES[KV_DTYPE[config.dtype]]
+    item = ITEM_BYTES[blueprint.layout.dtype]
     layer = _HIDDEN_COPIES * model.hidden + _layer_items(model, shard)
     found = blueprint.rank_cache_bytes(rank) // len(shard.layers)  # attention copies the KV of one layer at most
     scores = _most_rows(config) * model.vocab * _SCORE_BYTES if shard.is_last else 0

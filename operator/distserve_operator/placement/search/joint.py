@@ -84,11 +84,7 @@ class _Search:
             else:
                 self._open(entry.item)
         least = max(0, self._best - MARGIN)
-        kept = [
-            (one, level)
-            for one, level in self._held.items()
-            if level >= least or self._evaluator.holds(one, least, self._briefly)
-        ]
+        kept = [(one, level) for one, level in self._held.items() if level >= least or self._holds(one, least)]
         unopened = sum(1 for entry in self._queue if not isinstance(entry.item, Placement))
         ordered = sorted(kept, key=lambda pair: (-pair[1], pair[0].devices))
         return Found(tuple(ordered), self._opened - self._simulated + unopened)
@@ -117,15 +113,18 @@ class _Search:
             return
         self._tried[proportions(placement)] = placement.devices
         self._simulated += 1
-        if not self._evaluator.holds(placement, self._needed, self._briefly):
+        if not self._holds(placement, self._needed):
             self._stale += 1
             return
         before = self._best
         self._held[placement] = climb(
-            self._evaluator, placement, self._needed, max(self._needed, before), self._briefly
+            lambda level: self._holds(placement, level), self._needed, max(self._needed, before)
         )
         self._best = max(before, self._held[placement])
         self._stale = 0 if self._best > before else self._stale + 1
+
+    def _holds(self, placement: Placement, level: int) -> bool:
+        return self._evaluator.holds(placement, level, self._briefly)
 
     def _is_dominated(self, placement: Placement) -> bool:
         """Whether a larger fleet of the same proportions was tried: pooling never hurts, and ties go to the larger."""
@@ -167,12 +166,8 @@ class _Search:
         return 1 / (family.prefill.devices / prefill + family.decode.devices / decode)
 
 
-def climb(evaluator: Evaluator, placement: Placement, held: int, low: int, briefly: bool = False) -> int:
-    """The highest level that a candidate holds if it is above `low`, else `held`, which it is known to hold."""
-
-    def holds(level: int) -> bool:
-        return evaluator.holds(placement, level, briefly)
-
+def climb(holds: Callable[[int], bool], held: int, low: int) -> int:
+    """The highest level that is held if it is above `low`, else `held`, which is known to be."""
     stride = 1
     if not holds(low + stride):
         return held

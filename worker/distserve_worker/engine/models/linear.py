@@ -105,7 +105,7 @@ def _take(
 def room_for(shape: tuple[int, ...], place: Place) -> torch.Tensor:
     """Memory for a matrix that becomes a `Linear`."""
     device, dtype = place.device, place.precision.compute
-    return scratch(shape, dtype) if packs(device, dtype) else torch.empty(shape, dtype=dtype, device=device)
+    return scratch(shape, dtype, device) if packs(device, dtype) else torch.empty(shape, dtype=dtype, device=device)
 
 
 def as_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
@@ -128,21 +128,13 @@ def _take_quantized(
     # of shapes alone there is nothing to compute, and torch would take seconds to say so
     has_content = place.device.type != "meta"
     most = max(1, _SCRATCH // storage.inputs) if has_content else max(piece.count for piece in pieces)
-    room = _room_to_quantize((most, storage.inputs), place.device)
+    room = scratch((most, storage.inputs), torch.float32, place.device)
     for piece, rows in _places(_short(pieces, most)):
         whole = room[: piece.count]
         _read(weights, piece, storage, None, whole)
         if has_content:
             quantize(whole, inputs, packed[rows], scales[rows])
     return Int8Linear(packed, scales, bias)
-
-
-def _room_to_quantize(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
-    return (
-        scratch(shape, torch.float32)
-        if device.type == "cpu"
-        else torch.empty(shape, dtype=torch.float32, device=device)
-    )
 
 
 def _read(weights: Weights, piece: Outputs, storage: Storage, inputs: range | None, out: torch.Tensor) -> None:

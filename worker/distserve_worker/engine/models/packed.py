@@ -35,11 +35,11 @@ def packed(weight: torch.Tensor, bias: torch.Tensor | None) -> PackedLinear:
         return PackedLinear(torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS), bias)
 
 
-def scratch(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """CPU memory for what is packed later. It goes back to the system at once, an allocator might keep it."""
+def scratch(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Memory for a while; a CPU's goes back to the system at once, an allocator might keep it."""
     count = math.prod(shape) * dtype.itemsize
-    if not count:
-        return torch.empty(shape, dtype=dtype)
+    if not count or device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
     return torch.frombuffer(mmap.mmap(-1, count), dtype=dtype).view(shape)
 
 

@@ -120,11 +120,16 @@ def test_the_models_claim_is_mounted_read_only(namespace: Namespace) -> None:
 
 
 def test_a_crash_is_restarted_and_the_previous_log_is_kept(namespace: Namespace) -> None:
-    namespace.apply(make_pod("crashes", shell("echo attempt; echo why > /dev/termination-log; exit 7")))
+    """The second attempt stays: with a third, the kubelet throws the first one's log away."""
+    second = "test -e /state/again && exec sleep 1000"
+    first = "touch /state/again; echo attempt; echo why > /dev/termination-log; exit 7"
+    container = shell(f"{second}; {first}", volumeMounts=[{"name": "state", "mountPath": "/state"}])
+    namespace.apply(make_pod("crashes", container, volumes=[{"name": "state", "emptyDir": {}}]))
     state = until(lambda: namespace.container_status("crashes").get("lastState", {}).get("terminated"), "a restart")
     assert state["exitCode"] == 7
     assert state["message"] == "why\n"
-    until(lambda: namespace.container_status("crashes")["restartCount"] >= 1, "the container is started again")
+    namespace.wait_ready("crashes")
+    assert namespace.container_status("crashes")["restartCount"] == 1
     assert namespace.kubectl("logs", "crashes", "--previous") == "attempt\n"
 
 

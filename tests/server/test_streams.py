@@ -27,6 +27,14 @@ async def test_the_first_message_of_a_stream_is_the_load(prefill: WorkerProcess,
     assert not stream.messages[0].events
 
 
+async def test_a_stream_ends_that_its_gateway_ends_at_once(prefill: WorkerProcess, gateway: Gateway) -> None:
+    """Also when the worker is in the middle of its first message, which happens in one of several tries."""
+    for _ in range(50):
+        stream = gateway.attach(prefill.grpc)
+        await stream.half_close()
+        assert stream.ended is grpc.StatusCode.OK
+
+
 async def test_a_worker_describes_itself(
     wide_llama: Path, prefill: WorkerProcess, decode: WorkerProcess, gateway: Gateway
 ) -> None:

@@ -25,7 +25,7 @@ from distserve_worker.engine.parallel import WHOLE, Grid, Shard, shard_of
 from distserve_worker.engine.sampling.adjustments import adjusted
 from distserve_worker.engine.sampling.choice import Choice
 from distserve_worker.engine.sampling.distribution import distribution
-from distserve_worker.engine.sampling.draw import draw
+from distserve_worker.engine.sampling.draw import draw, runners, times
 from distserve_worker.weights.config import ModelConfig
 from distserve_worker.weights.reading import read_config
 
@@ -98,7 +98,8 @@ def test_tokens_are_chosen_where_the_logits_are(no_content: FakeTensorMode) -> N
     choices = [Choice.of(sampling, (1, 2), (3,), frozenset({4})) for sampling in samplings]
     with no_content:
         logits = torch.randn(2, 500, device=GPU)
-        assert draw(distribution(adjusted(logits, choices), samplings), [0.1, 0.9]).device == GPU
+        races = [times(seed, 0, runners(500)) for seed in range(2)]
+        assert draw(distribution(adjusted(logits, choices), samplings), races).device == GPU
 
 
 def test_reading_a_value_and_mixing_devices_are_noticed(no_content: FakeTensorMode) -> None:

@@ -66,7 +66,12 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         context: _Context,
         outbox: Outbox,
     ) -> None:
-        """Until the gateway ends the stream, the outbox is closed or it overflows."""
+        """Until the gateway ends the stream, the outbox is closed or it overflows.
+
+        gRPC loses the status of a stream whose first write is cancelled: it takes the headers for unsent, and sends
+        them twice. So they go first, by themselves.
+        """
+        await context.send_initial_metadata(())
         tasks = (
             asyncio.create_task(self._read(messages, outbox)),
             asyncio.create_task(_write(context, outbox)),

@@ -4,35 +4,35 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-_BLOCK: Final = 256  # tokens whose weights are summed before the search: the vocabulary is never scanned one by one
+_BLOCK: Final = 256  # tokens whose weights are summed: a random number for each token of a vocabulary would be slow
+_SOONEST: Final = 1e-300  # the weight of a whole vocabulary divided by it is finite
 
 
-def uniform(seed: int, position: int) -> float:
-    """A random number in [0, 1) that depends on nothing but `seed` and `position`."""
-    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
+def runners(vocabulary: int) -> int:
+    """How many random numbers the choice of one token of a vocabulary takes."""
+    return -(-vocabulary // _BLOCK) + _BLOCK
 
 
-def draw(weights: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
-    """Inverse CDF over the tokens in order of their ids: [n, vocabulary] and n numbers in [0, 1) to n token ids.
+def times(seed: int, position: int, count: int) -> npt.NDArray[np.float64]:
+    """Exponentially distributed random numbers, [count], that depend on nothing but `seed` and `position`."""
+    philox = np.random.Philox(key=seed, counter=position << 64)  # which leaves 2**64 steps for each position
+    return np.random.Generator(philox).standard_exponential(count)
 
-    That order does not change with the last bit of a weight, as an order by weight would. A token of weight 0 is never
-    drawn. Rows that are not finite give any id.
+
+def draw(weights: torch.Tensor, times: Sequence[npt.NDArray[np.float64]]) -> torch.Tensor:
+    """Two exponential races: [n, vocabulary] and n times [runners(vocabulary)] to n token ids.
+
+    Of runners with times E(i) / w(i), E(i) exponential, i is first with probability w(i) / sum(w). Blocks of tokens run
+    first, then the tokens of the block that won. A last bit of the weights changes the winner only when two are as
+    close as that; along a cumulative sum every token has a border that moves with the bits of all before it. A token of
+    weight 0 is never drawn. Rows that are not finite give any id.
     """
     rows, vocabulary = weights.shape
     blocks = torch.nn.functional.pad(weights, (0, -vocabulary % _BLOCK)).view(rows, -1, _BLOCK)
-    sums = blocks.sum(dim=-1).double().cumsum(dim=-1)
-    targets = torch.tensor(uniforms, dtype=torch.float64, device=weights.device).unsqueeze(-1) * sums[:, -1:]
-    block = _first_above(sums, targets)
-    before = sums.gather(1, (block - 1).clamp(min=0)).where(block > 0, 0.0)
-    inside = blocks.gather(1, block.unsqueeze(-1).expand(-1, -1, _BLOCK)).squeeze(1).double().cumsum(dim=-1)
-    place = _first_above(inside, (targets - before).clamp(min=0.0))
-    return (block * _BLOCK + place).squeeze(-1).clamp(max=vocabulary - 1)
-
-
-def _first_above(cumulative: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Index [n, 1] of the first sum above the target; the last one that grew when rounding put the target beyond it."""
-    end = cumulative[:, -1:]
-    reachable = torch.minimum(targets, torch.nextafter(end, torch.zeros_like(end)))
-    return torch.searchsorted(cumulative, reachable, right=True).clamp(max=cumulative.shape[-1] - 1)
+    handicaps = torch.from_numpy(np.stack(times)).clamp_(min=_SOONEST).to(weights.device)
+    block = (blocks.sum(dim=-1) / handicaps[:, _BLOCK:]).max(dim=-1).indices
+    place = (blocks[torch.arange(rows, device=weights.device), block] / handicaps[:, :_BLOCK]).max(dim=-1).indices
+    return (block * _BLOCK + place).clamp(max=vocabulary - 1)

@@ -10,7 +10,7 @@ from distserve_worker.engine.interface import TokenLogprobs
 from distserve_worker.engine.sampling.adjustments import adjusted
 from distserve_worker.engine.sampling.choice import Choice
 from distserve_worker.engine.sampling.distribution import distribution
-from distserve_worker.engine.sampling.draw import draw, uniform
+from distserve_worker.engine.sampling.draw import draw, runners, times
 from distserve_worker.engine.sampling.logprobs import logprobs
 
 # Rows are drawn a few at a time, so that their weights stay in the cache of a CPU, and take little memory of a GPU.
@@ -53,5 +53,6 @@ def _chosen(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
 def _drawn(logits: torch.Tensor, rows: Sequence[int], choices: Sequence[Choice]) -> list[int]:
     own = [choices[row] for row in rows]
     weights = distribution(logits[rows], [choice.sampling for choice in own])
-    drawn: list[int] = draw(weights, [uniform(choice.sampling.seed, choice.position) for choice in own]).tolist()
+    count = runners(weights.shape[-1])
+    drawn: list[int] = draw(weights, [times(choice.sampling.seed, choice.position, count) for choice in own]).tolist()
     return drawn

@@ -119,7 +119,7 @@ def _best(search: _Search, feasible: bool) -> Plan:
         kind.rival = kind.best
         kind.finalists = [one for one in kind.finalists if one[1] >= level - joint.MARGIN]
         if kind.rival is None:
-            kind.rival = next(iter(joint.best_roughly(kind.evaluator).kept), None)
+            kind.rival = joint.one_of_the_best(kind.evaluator)
     finalists = [one for kind in search.kinds for one in kind.finalists]
     winner = race(search.verifier, finalists) if finalists else None
     return _explained(search, winner, feasible)

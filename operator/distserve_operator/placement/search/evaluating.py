@@ -27,7 +27,7 @@ GROWTH: Final = (
     0.01  # seconds a second by which waiting may grow: a queue that grows for ever meets any target for long
 )
 LONGER: Final = 3  # times as many requests are looked at where waiting seems to grow
-SMOOTHED: Final = 0.95  # share of a rate that decode alone has to hold: prefill hands over more evenly than users come
+SMOOTHED: Final = 0.8  # share of a rate that decode alone has to hold: prefill hands over more evenly than users come
 CLOSE: Final = 1.05  # how far apart a rate that passes and one that fails may stay where only a bound is wanted
 _NO_LINK = LinkRules(0.0, 0.0, blocking=False, units=1)
 
@@ -102,16 +102,16 @@ class Evaluator:
         """Goodput of the decode phase alone."""
         return self._once(("decode goodput", pool), lambda: highest_passing(lambda r: self.decode_passes(pool, r)))
 
-    def passes(self, placement: Placement, rate: float, briefly: bool = False) -> bool:
-        """Whether a placement holds the targets at a rate; `briefly`: for as long as a short run lasts."""
+    def passes(self, placement: Placement, rate: float) -> bool:
+        """Whether a placement holds the targets at a rate."""
         if rate > self.upper(placement):
             return False
         self.seen.add(placement)
-        return bool(self._once(("passes", placement, rate, briefly), lambda: self._passes(placement, rate, briefly)))
+        return bool(self._once(("passes", placement, rate), lambda: self._passes(placement, rate)))
 
-    def holds(self, placement: Placement, level: int, briefly: bool = False) -> bool:
+    def holds(self, placement: Placement, level: int) -> bool:
         """Whether a placement holds the targets at a level of the ladder; see `passes`."""
-        return self.passes(placement, self.ladder.rate(placement, level), briefly)
+        return self.passes(placement, self.ladder.rate(placement, level))
 
     def goodput(self, placement: Placement) -> float:
         """The highest rate that passes; see `rates`."""
@@ -124,11 +124,11 @@ class Evaluator:
         fleet = fleet_of(self.question, placement)
         return self._run(fleet, first_shape(placement).tp, rate, LONG, patient=True, path=path)
 
-    def _passes(self, placement: Placement, rate: float, briefly: bool) -> bool:
+    def _passes(self, placement: Placement, rate: float) -> bool:
         """A long run only of what does well in a short one."""
         fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
         short, long = (self._window(fleet.decode, rate, span) for span in (SHORT, LONG))
-        enough = briefly or long.stop < LONGER * short.stop / 2
+        enough = long.stop < LONGER * short.stop / 2
         return self._holds(fleet, tp, rate, SHORT) and (enough or self._holds(fleet, tp, rate, LONG))
 
     def _alone(self, phase: str, fleet: SplitRules, pool: Pool, rate: float) -> bool:

@@ -11,16 +11,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from distserve_operator.placement.question import FiniteWindow
 from distserve_operator.placement.rates import LOWEST, rate_at
 from distserve_operator.placement.search.evaluating import Evaluator, limit
 from distserve_operator.placement.search.spaces import Anywhere, Both, Family, counts_of, families
 from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape, proportions
 
-MARGIN: Final = 2  # levels below the best, within which candidates are kept for verification
-GAIN: Final = 5  # levels above the best that a candidate has to hold, where a rough answer will do
-STALE: Final = 120  # candidates simulated in a row without a better one, after which a search ends
-STALE_ROUGH: Final = 30
+MARGIN: Final = 4  # levels below the best, within which candidates are kept for verification
 _ROUGH: Final = 1.5  # bounds of colocated fleets tell apart only what differs by this
 
 
@@ -49,23 +45,20 @@ _PHASES: Final[tuple[_Phase, ...]] = (
 
 def best(evaluator: Evaluator, level: int = -1) -> Found:
     """The candidates within `MARGIN` of the best, or of the `level` that others are known to hold."""
-    return _Search(evaluator, level, -MARGIN, STALE).run()
+    return _Search(evaluator, level, MARGIN).run()
 
 
-def best_roughly(evaluator: Evaluator) -> Found:
-    """One that no other exceeds by much, as far as a short search over short runs sees."""
-    return _Search(evaluator, -1, GAIN, STALE_ROUGH, briefly=True).run()
+def one_of_the_best(evaluator: Evaluator) -> tuple[Placement, int] | None:
+    """One that no other exceeds, with the level that it holds."""
+    return next(iter(_Search(evaluator, -1, -1).run().kept), None)
 
 
 class _Search:
-    def __init__(self, evaluator: Evaluator, level: int, ahead: int, patience: int, briefly: bool = False) -> None:
+    def __init__(self, evaluator: Evaluator, level: int, margin: int) -> None:
         self._evaluator = evaluator
-        self._briefly = briefly
         self._ladder = evaluator.ladder
         self._best = level
-        self._ahead = ahead  # of the best, that a candidate has to be at least
-        self._patience = math.inf if isinstance(evaluator.question.window, FiniteWindow) else patience
-        self._stale = 0
+        self._margin = margin  # levels by which a candidate may stay behind the best; negative: has to exceed it
         self._opened = 0  # placements that were looked at, by their bounds at least
         self._simulated = 0
         self._numbers = itertools.count()
@@ -76,15 +69,15 @@ class _Search:
         heapq.heapify(self._queue)
 
     def run(self) -> Found:
-        """Until nothing left can be as good as it has to be, or nothing better was found for long."""
-        while self._queue and -self._queue[0].rank[0] >= rate_at(self._needed) and self._stale < self._patience:
+        """Until nothing left can be as good as it has to be."""
+        while self._queue and -self._queue[0].rank[0] >= rate_at(self._needed):
             entry = heapq.heappop(self._queue)
             if isinstance(entry.item, Placement):
                 self._try(entry, entry.item)
             else:
                 self._open(entry.item)
-        least = max(0, self._best - MARGIN)
-        kept = [(one, level) for one, level in self._held.items() if level >= least or self._holds(one, least)]
+        least = min(self._needed, self._best)
+        kept = [(one, at) for one, at in self._held.items() if at >= least or self._evaluator.holds(one, least)]
         unopened = sum(1 for entry in self._queue if not isinstance(entry.item, Placement))
         ordered = sorted(kept, key=lambda pair: (-pair[1], pair[0].devices))
         return Found(tuple(ordered), self._opened - self._simulated + unopened)
@@ -92,7 +85,7 @@ class _Search:
     @property
     def _needed(self) -> int:
         """The level that a candidate has to hold."""
-        return max(0, self._best + self._ahead)
+        return max(0, self._best - self._margin)
 
     def _open(self, family: Family) -> None:
         for counts in counts_of(family, self._evaluator.question.inventory):
@@ -113,18 +106,12 @@ class _Search:
             return
         self._tried[proportions(placement)] = placement.devices
         self._simulated += 1
-        if not self._holds(placement, self._needed):
-            self._stale += 1
+        if not self._evaluator.holds(placement, self._needed):
             return
-        before = self._best
         self._held[placement] = climb(
-            lambda level: self._holds(placement, level), self._needed, max(self._needed, before)
+            lambda level: self._evaluator.holds(placement, level), self._needed, max(self._needed, self._best)
         )
-        self._best = max(before, self._held[placement])
-        self._stale = 0 if self._best > before else self._stale + 1
-
-    def _holds(self, placement: Placement, level: int) -> bool:
-        return self._evaluator.holds(placement, level, self._briefly)
+        self._best = max(self._best, self._held[placement])
 
     def _is_dominated(self, placement: Placement) -> bool:
         """Whether a larger fleet of the same proportions was tried: pooling never hurts, and ties go to the larger."""

@@ -20,7 +20,10 @@ CASES: list[dict[str, Any]] = [
     {"per_node": 3, "slo": Slo(0.25, 0.04)},
     {"per_node": 2, "nodes": 2, "affinity": Affinity.AUTO, "slo": Slo(0.4, 0.06, 0.99)},
     {"per_node": 4, "slo": Slo(0.5, 0.1, gap=0.3)},
+    {"per_node": 8, "slo": Slo(0.3, 0.05)},
+    {"per_node": 4, "nodes": 2, "affinity": Affinity.HIGH},
     {"model": "opt-66b", "per_node": 8, "slo": CHATBOT_66B},
+    {"model": "opt-66b", "per_node": 8, "nodes": 2, "slo": Slo(1.0, 0.08)},
 ]
 
 

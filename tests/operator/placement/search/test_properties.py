@@ -33,7 +33,7 @@ def quickly(asked: Question) -> Evaluator:
     return Evaluator(asked, asked.workload.sample(0, 8000))
 
 
-@settings(max_examples=15)
+@settings(max_examples=30)
 @given(slo=SLOS, lengths=LENGTHS, tighter=st.tuples(st.floats(0.2, 1), st.floats(0.2, 1), st.floats(0, 0.4)))
 def test_a_tighter_target_never_raises_goodput(
     slo: Slo, lengths: LogNormal, tighter: tuple[float, float, float]
@@ -51,7 +51,7 @@ def test_a_tighter_target_never_raises_goodput(
         assert tight.goodput(placement) <= wide.goodput(placement)
 
 
-@settings(max_examples=8)
+@settings(max_examples=20)
 @given(slo=SLOS, few=st.integers(1, 3), more=st.integers(0, 2))
 def test_more_devices_never_lower_the_best_goodput(slo: Slo, few: int, more: int) -> None:
     """B37."""
@@ -63,7 +63,7 @@ def test_more_devices_never_lower_the_best_goodput(slo: Slo, few: int, more: int
     assert highest(few + more) >= highest(few)
 
 
-@settings(max_examples=8)
+@settings(max_examples=20)
 @given(
     ttft=st.sampled_from([0.2, 0.25, 0.3]),
     tpot=st.sampled_from([0.05, 0.075, 0.1, 0.15, 0.2]),
@@ -92,7 +92,7 @@ def test_a_tighter_target_never_raises_what_is_planned(
         assert tight.chosen.placement.devices >= wide.chosen.placement.devices
 
 
-@settings(max_examples=6)
+@settings(max_examples=15)
 @given(
     slo=SLOS,
     lengths=LENGTHS,

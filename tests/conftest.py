@@ -1,6 +1,7 @@
 """The model that most tests run on, which tests stay in one process, and how examples are chosen."""
 
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -52,6 +53,15 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {folder: place for place, folder in enumerate(TOGETHER)}
     items.sort(key=lambda item: order.get(unit(item.nodeid.partition("::")[0]), len(order)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What killed processes leave of temporary files, keys of clusters among them, goes with the session's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])

@@ -29,9 +29,8 @@ def test_a_deployment_gets_ready_with_its_roles_and_gateway(operator: OperatorPr
     shown = chat.namespace.kubectl("get", "dsd")
     columns = ["NAME", "MODEL", "SHAPE", "DEVICES", "GOODPUT/DEVICE", "ATTAINMENT", "READY", "AGE"]
     assert shown.splitlines()[0].split() == columns
-    events = chat.namespace.kubectl("describe", "dsd", "chat")
-    assert "PodCreated" in events
-    assert "Ready" in events
+    chat.wait_told("PodCreated")
+    chat.wait_told("Ready")
 
 
 def test_a_deployment_is_ready_only_while_its_gateway_finds_a_usable_pair(
@@ -158,8 +157,7 @@ def test_a_workers_own_reason_becomes_the_conditions(operator: OperatorProcess, 
     for kind, status in (("PrefillReady", "False"), ("Ready", "False"), ("Stalled", "True")):
         found = chat.wait_condition(kind, status, "ModelNotFound")
         assert "/models/smollm2.gguf" in found["message"]
-    described = chat.namespace.kubectl("describe", "dsd", "chat")
-    assert "ModelNotFound" in described.partition("Events:")[2]
+    chat.wait_told("ModelNotFound")
 
 
 def test_foreign_objects_are_left_alone_and_ours_are_corrected(

@@ -59,7 +59,7 @@ def test_the_charts_rights_are_enough_and_not_more(limited: Namespace, deploy: D
         chat.set_status(names[0], {"phase": "Failed", "reason": "Evicted"})
         chat.wait_names("chat-decode", "chat-prefill")
         chat.become_ready()
-        assert "PodCreated" in chat.namespace.kubectl("describe", "dsd", "chat")
+        chat.wait_told("PodCreated")
     finally:
         process.close()
         print(process.log.read_text())

@@ -108,14 +108,17 @@ def searches(operator: OperatorProcess) -> int:
     return operator.log.read_text().count("searches a shape")
 
 
-def wait_search(operator: OperatorProcess) -> list[psutil.Process]:
-    """The processes of the operator once it searches."""
+def held_search(operator: OperatorProcess) -> list[psutil.Process]:
+    """The processes of the operator once it searches; they stand still, so the search does not end by itself."""
 
     def found() -> list[psutil.Process] | None:
         children = psutil.Process(operator.running.pid).children(recursive=True)
         return [child for child in children if "spawn_main" in " ".join(child.cmdline())] or None
 
-    return until(found, "a search runs")
+    processes = until(found, "a search runs")
+    for process in processes:
+        process.suspend()
+    return processes
 
 
 def test_a_shape_is_found_and_made_and_not_searched_again(operator: OperatorProcess, search: Deploy) -> None:
@@ -134,7 +137,7 @@ def test_a_shape_is_found_and_made_and_not_searched_again(operator: OperatorProc
     assert shown[0].split() == ["NAME", "MODEL", "SHAPE", "DEVICES", "GOODPUT/DEVICE", "ATTAINMENT", "READY", "AGE"]
     assert plan["shape"] in shown[1]
     assert plan["goodputPerDevice"] in shown[1]
-    assert "PlacementFound" in chat.namespace.kubectl("describe", "dsd", "chat")
+    chat.wait_told("PlacementFound")
     before = chat.versions()
     operator.kill()
     operator.start()
@@ -177,9 +180,11 @@ def test_an_operator_killed_while_it_searches_leaves_nothing_and_the_next_one_en
     """B24."""
     operator.start()
     chat = search()
-    processes = wait_search(operator)
+    processes = held_search(operator)
     operator.kill()
     assert chat.children() == []
+    for process in processes:
+        process.resume()
     until(lambda: not survivors(processes), "the search has ended with the operator", SEARCH_SECONDS)
     operator.start()
     chat.wait("PlacementReady", "True", "Planned")
@@ -191,13 +196,14 @@ def test_an_operator_killed_while_it_searches_leaves_nothing_and_the_next_one_en
 def test_an_edit_while_it_searches_is_what_is_answered(operator: OperatorProcess, search: Deploy) -> None:
     operator.start()
     chat = search(workload=LOADS["light"], max_devices=8)
-    processes = wait_search(operator)
+    processes = held_search(operator)
     search(workload=LOADS["heavy"], max_devices=8)
     chat.wait("PlacementReady", "True", "Planned")
     assert chat.plan()["observedGeneration"] == 2
     assert chat.plan()["devices"] > 2
     until(lambda: len(chat.workers()) == chat.plan()["devices"], "all workers are made", 30)
     assert not survivors(processes)
+    chat.wait_told("PlacementFound")
     assert chat.events().count("PlacementFound") == 1
 
 
@@ -230,7 +236,7 @@ def test_targets_that_nothing_holds_are_answered_with_figures_and_make_no_pod(
     assert "not 1 ms" in plan["binding"]
     assert float(plan["p90"]["ttftMilliseconds"]) > 1
     chat.wait("Stalled", "True", "SLOUnreachable")
-    assert "PlacementInfeasible" in chat.namespace.kubectl("describe", "dsd", "chat")
+    chat.wait_told("PlacementInfeasible")
     assert chat.children() == []
     search()
     chat.wait("PlacementReady", "True", "Planned")
@@ -290,7 +296,7 @@ def test_devices_that_do_not_exist_are_counted_before_any_pod_is_made(
 def test_a_search_that_dies_is_told_and_tried_again(operator: OperatorProcess, search: Deploy) -> None:
     operator.start()
     chat = search()
-    for process in wait_search(operator):
+    for process in held_search(operator):
         process.kill()
     until(lambda: "SearchFailed" in chat.events(), "it is told", 60)
     chat.wait("PlacementReady", "True", "Planned")

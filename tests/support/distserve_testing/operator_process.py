@@ -136,6 +136,15 @@ class Fleet:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{json.dumps(self.resource().get('status'), indent=1)}") from error
 
+    def wait_told(self, reason: str) -> None:
+        """`kubectl describe` shows an event of this reason; events follow what they tell of by a little."""
+
+        def shown() -> bool:
+            described = self.namespace.kubectl("describe", "dsd", self.name)
+            return reason in described.partition("Events:")[2]
+
+        until(shown, f"an event tells of {reason}", 30)
+
     def children(self, *kinds: str) -> list[Manifest]:
         """Objects of some kinds, of all without an argument, that belong to the deployment."""
         selector = f"distserve.io/deployment={self.name}"

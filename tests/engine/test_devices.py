@@ -1,6 +1,7 @@
 """What ranks compute on: which device each takes, whether it fits there, and that all devices compute the same."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,14 @@ from distserve_worker.engine.blueprint import (
     blueprint_of,
 )
 from distserve_worker.engine.building import build_rank
-from distserve_worker.engine.devices import device_of, memory_named, require_enough, require_gpus, require_room
+from distserve_worker.engine.devices import (
+    cache_beside,
+    device_of,
+    memory_named,
+    require_enough,
+    require_gpus,
+    require_room,
+)
 from distserve_worker.engine.execution.batch import Batch, Prompt, Running, Written
 from distserve_worker.engine.interface import Sampling
 from distserve_worker.engine.loading.inventory import weight_bytes
@@ -82,6 +90,34 @@ def test_each_rank_must_fit_on_its_gpu(tiny: TinyLlama, grid: Grid) -> None:
             ModelDoesNotFit, match=rf"rank {rank} needs {weights} bytes .* its GPU has {needed - 1} free"
         ):
             require_room(plan, rank, needed - 1)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
+@pytest.mark.parametrize("role", ["prefill", "decode", "colocated"])
+def test_a_cache_takes_all_that_is_left_and_no_more(tiny: TinyLlama, grid: Grid, role: Any) -> None:
+    config = replace(blueprint(tiny, grid=grid, device="cuda").config, role=role)
+    rooms = [(2 << 30) + 300_000 * rank for rank in range(grid.ranks)]
+    cache = cache_beside(config, rooms)
+    plan = blueprint_of(replace(config, kv_cache_bytes=cache))
+    for rank, room in enumerate(rooms):
+        require_room(plan, rank, room)
+    assert plan.max_model_length == plan.model.max_positions
+    larger = blueprint_of(replace(config, kv_cache_bytes=cache + cache // 50))
+    assert any(_is_refused(larger, rank, room) for rank, room in enumerate(rooms))
+
+
+def _is_refused(plan: Blueprint, rank: int, room: int) -> bool:
+    try:
+        require_room(plan, rank, room)
+    except ModelDoesNotFit:
+        return True
+    return False
+
+
+def test_a_gpu_without_room_for_a_cache_is_told_with_its_numbers(tiny: TinyLlama) -> None:
+    config = blueprint(tiny, device="cuda").config
+    with pytest.raises(ModelDoesNotFit, match=r"rank 0 needs \d+ bytes for weights in FP32, 0 for its part"):
+        cache_beside(config, [1 << 20])
 
 
 def test_a_step_without_memory_says_what_to_do_about_it() -> None:

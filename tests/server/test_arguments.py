@@ -38,9 +38,14 @@ def test_flags_are_read() -> None:
     assert config.grpc_port == 0
 
 
+def test_a_gpu_worker_may_take_all_that_is_left_for_its_cache() -> None:
+    assert parse_arguments([*NEEDED, "--device", "cuda", "--kv-cache-memory", "auto"], POD).kv_cache_bytes is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        ([*NEEDED, "--kv-cache-memory", "auto"], "--kv-cache-memory auto is for --device cuda: give a quantity"),
         ([], "--role"),
         ([*NEEDED, "--role", "gateway"], "--role"),
         ([*NEEDED, "--dtype", "FP8"], "--dtype"),

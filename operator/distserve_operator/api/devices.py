@@ -1,10 +1,7 @@
-"""Devices a fleet can be made of: how their nodes are labelled and how much memory they have."""
+"""Devices a fleet can be made of, and how their nodes are labelled."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-GIB: Final = 1024**3
 
 
 class DeviceType(StrEnum):
@@ -17,20 +14,10 @@ class DeviceType(StrEnum):
     L40S = "L40S"
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as NVIDIA's feature discovery labels its node (`nvidia.com/gpu.product`: its name, blanks as dashes).
-
-    `memory_bytes` is what CUDA reports as usable, rounded down to GiB.
-    """
-
-    products: tuple[str, ...]
-    memory_bytes: int
-
-
-GPUS: Final = {
-    DeviceType.A100_80GB: Gpu(("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"), 79 * GIB),
-    DeviceType.H100_80GB: Gpu(("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"), 79 * GIB),
-    DeviceType.H200: Gpu(("NVIDIA-H200",), 139 * GIB),
-    DeviceType.L40S: Gpu(("NVIDIA-L40S",), 44 * GIB),
+# As NVIDIA's feature discovery labels their nodes (`nvidia.com/gpu.product`: its name, blanks as dashes).
+GPU_PRODUCTS: Final = {
+    DeviceType.A100_80GB: ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"),
+    DeviceType.H100_80GB: ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"),
+    DeviceType.H200: ("NVIDIA-H200",),
+    DeviceType.L40S: ("NVIDIA-L40S",),
 }

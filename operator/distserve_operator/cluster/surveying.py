@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from distserve_operator.api.deployment import Cluster, Wanted
-from distserve_operator.api.devices import GPUS
+from distserve_operator.api.devices import GPU_PRODUCTS
 from distserve_operator.cluster.errors import ApiRefusedError
 from distserve_operator.cluster.kinds import NODES_PATH, POD
 from distserve_operator.cluster.requesting import Api
@@ -66,8 +66,8 @@ def _assumed(cluster: Cluster) -> Survey:
 
 
 def _node_query(cluster: Cluster) -> dict[str, str]:
-    gpu = GPUS.get(cluster.device_type)
-    return {} if gpu is None else {"labelSelector": f"{PRODUCT_LABEL} in ({','.join(gpu.products)})"}
+    products = GPU_PRODUCTS.get(cluster.device_type)
+    return {} if products is None else {"labelSelector": f"{PRODUCT_LABEL} in ({','.join(products)})"}
 
 
 async def _items(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from distserve_operator.api.deployment import Cluster
-from distserve_operator.api.devices import GPUS
+from distserve_operator.api.devices import GPU_PRODUCTS
 from distserve_operator.manifests.worker_template import WorkerTemplate
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -32,18 +32,18 @@ def resources(template: WorkerTemplate) -> dict[str, Any]:
     return {"requests": requests, "limits": {cluster.resource_name: requests[cluster.resource_name]}}
 
 
-def kv_cache_bytes(cluster: Cluster) -> int:
-    """Size of the KV cache on a device: a third of a CPU pod's memory, half of a GPU's.
+def kv_cache_bytes(cluster: Cluster) -> int | None:
+    """Size of the KV cache on a device of a CPU fleet: a third of its memory, which holds the runtime's libraries too.
 
-    The rest is for weights, activations and the runtime; a CPU pod's memory holds the runtime's libraries as well.
+    None: a GPU holds as much as its weights and the largest step leave.
     """
-    gpu = GPUS.get(cluster.device_type)
-    return cluster.memory_per_device // 3 if gpu is None else gpu.memory_bytes // 2
+    return cluster.memory_per_device // 3 if cluster.resource_name is None else None
 
 
 def kv_cache_memory(template: WorkerTemplate) -> str:
-    """Size of the KV cache of an instance, as a quantity."""
-    return f"{kv_cache_bytes(template.cluster) * template.devices // _MIB}Mi"
+    """Size of the KV cache of an instance, as a quantity, or that a worker is to see for itself."""
+    each = kv_cache_bytes(template.cluster)
+    return "auto" if each is None else f"{each * template.devices // _MIB}Mi"
 
 
 def shared_memory(template: WorkerTemplate) -> str:
@@ -61,10 +61,10 @@ def scheduling(template: WorkerTemplate, selector: dict[str, str]) -> dict[str, 
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": selector},
     }
-    gpu = GPUS.get(template.cluster.device_type)
-    if gpu is None:
+    products = GPU_PRODUCTS.get(template.cluster.device_type)
+    if products is None:
         return {"topologySpreadConstraints": [spread]}
-    product = {"key": PRODUCT_LABEL, "operator": "In", "values": list(gpu.products)}
+    product = {"key": PRODUCT_LABEL, "operator": "In", "values": list(products)}
     required = {"nodeSelectorTerms": [{"matchExpressions": [product]}]}
     return {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},

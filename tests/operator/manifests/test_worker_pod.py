@@ -94,7 +94,7 @@ def test_threads_follow_the_cpu_request(role: Role) -> None:
 @roles
 def test_a_gpu_fleet_asks_for_gpus_of_the_right_product(role: Role, device_type: str) -> None:
     pod = pod_of(gpu_fleet(role, device_type), role)
-    assert "--device=cuda" in container_of(pod)["args"]
+    assert {"--device=cuda", "--kv-cache-memory=auto"} <= set(container_of(pod)["args"])
     resources = container_of(pod)["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": "1"}
     assert resources["requests"]["nvidia.com/gpu"] == "1"

@@ -1,18 +1,27 @@
 """Which device a rank computes on, and whether its part of a model fits there."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import torch
 
-from distserve_worker.engine.blueprint import Blueprint, ConfigurationInvalid, ModelDoesNotFit
+from distserve_worker.engine.blueprint import (
+    Blueprint,
+    ConfigurationInvalid,
+    EngineConfig,
+    ModelDoesNotFit,
+    blueprint_of,
+)
 from distserve_worker.engine.loading.inventory import weight_bytes
 from distserve_worker.engine.parallel import Grid
 from distserve_worker.engine.work_memory import work_bytes
 
 SHARED_GPUS: Final = "NCCL_MULTI_RANK_GPU_ENABLE"  # NCCL's own variable: at 1, ranks may share a GPU
+
+_OURS: Final = 0.96  # of a GPU's memory; contexts of CUDA take the rest
 
 
 def require_gpus(grid: Grid) -> None:
@@ -45,6 +54,30 @@ def taken(device: torch.device, blueprint: Blueprint, rank: int) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         require_room(blueprint, rank, torch.cuda.mem_get_info(device)[0])
+
+
+def rooms(grid: Grid) -> list[int]:
+    """Bytes that each rank may use of its GPU: known without a context there, which would take from its room."""
+    gpus = [device_of("cuda", rank).index for rank in range(grid.ranks)]
+    return [int(_OURS * torch.cuda.get_device_properties(gpu).total_memory) // gpus.count(gpu) for gpu in gpus]
+
+
+def cache_beside(config: EngineConfig, rooms: Sequence[int]) -> int:
+    """Bytes of KV cache, of all ranks together, beside weights and the largest step; each rank has that much room.
+
+    Raises as `blueprint_of`, and `ModelDoesNotFit` with the numbers of a rank that has no room for any.
+    """
+    largest = blueprint_of(replace(config, kv_cache_bytes=sum(rooms)))  # steps as long as the model's requests may be
+    empty, one_block = replace(largest, blocks=0), replace(largest, blocks=1)
+    blocks, widest = [], 0
+    for rank, room in enumerate(rooms):
+        require_room(empty, rank, room)
+        shard, block = largest.shard(rank), one_block.rank_cache_bytes(rank)
+        left = room - weight_bytes(largest.model, shard, config.dtype, config.device) - work_bytes(empty, rank)
+        layers = len(shard.layers)
+        blocks.append(left * layers // (layers + 1) // block)  # a step copies the KV of one layer
+        widest = max(widest, block)
+    return min(blocks) * widest * len(rooms)
 
 
 def require_room(blueprint: Blueprint, rank: int, free: int) -> None:

@@ -22,6 +22,7 @@ from distserve_worker.engine.blueprint import DEVICES, KV_DTYPE
 from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure
 from distserve_worker.server.quantities import parse_bytes
 
+AUTO: Final = "auto"
 _POSITIVE: Final = flags.integer(1, 2**31 - 1)
 
 
@@ -35,7 +36,7 @@ class WorkerConfig:
     dtype: str
     device: str
     max_model_length: int | None
-    kv_cache_bytes: int
+    kv_cache_bytes: int | None  # None: all that is left of the GPUs
     tp: int
     pp: int
     max_batch_tokens: int
@@ -61,6 +62,8 @@ def parse_arguments(arguments: Sequence[str], environment: Mapping[str, str] = o
         format_address(found.advertise_host, 0)
     except ValueError as error:
         raise _invalid(f"--advertise-host: {error}") from error
+    if found.kv_cache_bytes is None and found.device == "cpu":
+        raise _invalid(f"--kv-cache-memory {AUTO} is for --device cuda: give a quantity, as 2Gi")
     return WorkerConfig(**vars(found))
 
 
@@ -100,7 +103,8 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--kv-cache-memory", dest="kv_cache_bytes", type=_bytes, default="1Gi", help="quantity, of all ranks together")
+    cache = "quantity, of all ranks together; auto: all that is left of their GPUs"
+    add("--kv-cache-memory", dest="kv_cache_bytes", type=_cache, default="1Gi", help=cache)
     add("--max-batch-tokens", type=_POSITIVE, default=512, help="new tokens of a prefill batch (L_m)")
     add(
         "--chunk-tokens", type=_POSITIVE, help="tokens of a step into which prompts are cut; default: prompts are whole"
@@ -121,5 +125,5 @@ def _add_network_flags(parser: argparse.ArgumentParser, environment: Mapping[str
     add("--termination-log", type=Path, default=TERMINATION_LOG, help="where the reason of a failure is left")
 
 
-def _bytes(text: str) -> int:
-    return flags.told(parse_bytes, text)
+def _cache(text: str) -> int | None:
+    return None if text == AUTO else flags.told(parse_bytes, text)

@@ -1,7 +1,7 @@
 """Builds the engine on its thread, with all its ranks, and puts a name on whatever goes wrong with that."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -92,21 +92,28 @@ def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:
 
 
 def _blueprint(config: WorkerConfig, model: Path) -> Blueprint:
-    return blueprint_of(
-        EngineConfig(
-            role=_ROLES[config.role],
-            model=model,
-            kv_cache_bytes=config.kv_cache_bytes,
-            dtype=config.dtype,
-            max_model_length=config.max_model_length,
-            max_batch_tokens=config.max_batch_tokens,
-            max_running=config.max_running,
-            max_waiting=config.max_waiting,
-            device=config.device,
-            grid=Grid(config.tp, config.pp),
-            chunk_tokens=config.chunk_tokens,
-        )
+    planned = EngineConfig(
+        role=_ROLES[config.role],
+        model=model,
+        kv_cache_bytes=config.kv_cache_bytes or 0,
+        dtype=config.dtype,
+        max_model_length=config.max_model_length,
+        max_batch_tokens=config.max_batch_tokens,
+        max_running=config.max_running,
+        max_waiting=config.max_waiting,
+        device=config.device,
+        grid=Grid(config.tp, config.pp),
+        chunk_tokens=config.chunk_tokens,
     )
+    if config.kv_cache_bytes is None:
+        planned = replace(planned, kv_cache_bytes=_all_that_is_left(planned))
+    return blueprint_of(planned)
+
+
+def _all_that_is_left(config: EngineConfig) -> int:
+    from distserve_worker.engine.devices import cache_beside, rooms
+
+    return cache_beside(config, rooms(config.grid))
 
 
 def _engine(blueprint: Blueprint, ranks: RankProcesses | None, watcher: Watcher) -> Engine:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 import torch
+from distserve_testing.devices import shared_device
 from distserve_testing.instances import Instance, Service
 from distserve_testing.models import TinyLlama, write_tiny_llama
 from distserve_testing.workloads import GREEDY, GRIDS, NAMES
@@ -26,6 +27,7 @@ from distserve_worker.engine.devices import (
     require_enough,
     require_gpus,
     require_room,
+    rooms,
 )
 from distserve_worker.engine.execution.batch import Batch, Prompt, Running, Written
 from distserve_worker.engine.interface import Sampling
@@ -96,22 +98,30 @@ def test_each_rank_must_fit_on_its_gpu(tiny: TinyLlama, grid: Grid) -> None:
 @pytest.mark.parametrize("role", ["prefill", "decode", "colocated"])
 def test_a_cache_takes_all_that_is_left_and_no_more(tiny: TinyLlama, grid: Grid, role: Any) -> None:
     config = replace(blueprint(tiny, grid=grid, device="cuda").config, role=role)
-    rooms = [(2 << 30) + 300_000 * rank for rank in range(grid.ranks)]
-    cache = cache_beside(config, rooms)
+    free = [(2 << 30) + 300_000 * rank for rank in range(grid.ranks)]
+    cache = cache_beside(config, free)
     plan = blueprint_of(replace(config, kv_cache_bytes=cache))
-    for rank, room in enumerate(rooms):
-        require_room(plan, rank, room)
+    for rank, available in enumerate(free):
+        require_room(plan, rank, available)
     assert plan.max_model_length == plan.model.max_positions
     larger = blueprint_of(replace(config, kv_cache_bytes=cache + cache // 50))
-    assert any(_is_refused(larger, rank, room) for rank, room in enumerate(rooms))
+    assert any(_is_refused(larger, rank, available) for rank, available in enumerate(free))
 
 
-def _is_refused(plan: Blueprint, rank: int, room: int) -> bool:
+def _is_refused(plan: Blueprint, rank: int, available: int) -> bool:
     try:
-        require_room(plan, rank, room)
+        require_room(plan, rank, available)
     except ModelDoesNotFit:
         return True
     return False
+
+
+@pytest.mark.parametrize("grid", [WHOLE, Grid(2)], ids=["one-rank", "two-ranks-on-one-gpu"])
+def test_what_ranks_may_use_of_their_gpu_is_there(grid: Grid) -> None:
+    with shared_device("cuda"):
+        room, *_ = rooms(grid)
+        free, total = torch.cuda.mem_get_info(0)
+    assert total * 0.9 / grid.ranks < room <= free / grid.ranks
 
 
 def test_a_gpu_without_room_for_a_cache_is_told_with_its_numbers(tiny: TinyLlama) -> None:

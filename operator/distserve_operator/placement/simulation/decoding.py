@@ -139,9 +139,9 @@ def advance(rules: DecodeRules, state: DecodeState, one: int) -> None:
     if steps > 0:
         base, slope, lines = state.base[one], state.slope[one], state.lines[one]
         first, last = duration(base, slope, lines, 0), duration(base, slope, lines, steps - 1)
+        _remember_stall(state, one, first)
         _grow(rules, state, one, steps)
-        _remember(state, one, max(first + state.stall[one], last))
-        state.stall[one] = 0.0
+        _remember(state, one, max(first, last))
     state.now[one] = state.due[one]
 
 
@@ -149,9 +149,9 @@ def advance(rules: DecodeRules, state: DecodeState, one: int) -> None:
 def advance_one(rules: DecodeRules, state: DecodeState, one: int) -> None:
     """Do one step that lasts until `due`, whatever else is in it."""
     if state.running[one] > 0:
+        _remember_stall(state, one, state.due[one] - state.now[one])
         _grow(rules, state, one, 1)
-        _remember(state, one, state.due[one] - state.now[one] + state.stall[one])
-        state.stall[one] = 0.0
+        _remember(state, one, state.due[one] - state.now[one])
     state.now[one] = state.due[one]
 
 
@@ -161,6 +161,14 @@ def _grow(rules: DecodeRules, state: DecodeState, one: int, steps: int) -> None:
         state.context[one, lane] += steps * state.lanes[one, lane]
     state.used[one] += growth(state.phases[one], state.steps[one], steps)
     state.steps[one] += steps
+
+
+@compiled
+def _remember_stall(state: DecodeState, one: int, step: float) -> None:
+    """Those that have run before waited for the stall and a step; those that have joined since wait for less."""
+    if state.stall[one] > 0.0:
+        _remember(state, one, step + state.stall[one])
+        state.stall[one] = 0.0
 
 
 @compiled

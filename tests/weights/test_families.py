@@ -57,6 +57,33 @@ class TestWindows:
         with pytest.raises(ModelInvalid, match=f"sliding_window is {window}, it must be a whole number from 1"):
             _windows(tmp_path, "mistral", sliding_window=window)
 
+    def test_mistral_may_name_the_layers_that_have_one(self, tmp_path: Path) -> None:
+        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+        assert _windows(tmp_path, "mistral", sliding_window=9, layer_types=kinds) == (9, None, 9)
+
+    @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"use_sliding_window": False, "sliding_window": 9}, "use_sliding_window is false"),
+            ({"use_sliding_window": True, "sliding_window": None}, "sliding_window is null"),
+        ],
+    )
+    def test_layers_cannot_slide_without_a_window(
+        self, tmp_path: Path, family: str, fields: dict[str, Any], words: str
+    ) -> None:
+        with pytest.raises(ModelInvalid, match=f"layer_types has sliding_attention, but {words}"):
+            _windows(tmp_path, family, layer_types=["full_attention"] + ["sliding_attention"] * 2, **fields)
+
+    def test_mistral_cannot_slide_without_a_window_either(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match="layer_types has sliding_attention, but sliding_window is null"):
+            _windows(tmp_path, "mistral", layer_types=["sliding_attention"] * 3, sliding_window=None)
+
+    @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+    def test_a_qwen_of_no_window_has_none(self, tmp_path: Path, family: str) -> None:
+        fields = {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0, "layer_types": "absent"}
+        assert _windows(tmp_path, family, **fields) == (None,) * 3
+
     @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
     def test_qwen_says_from_which_layer_on(self, tmp_path: Path, family: str) -> None:
         fields = {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 2, "layer_types": "absent"}

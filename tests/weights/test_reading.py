@@ -191,7 +191,7 @@ class TestHuggingFace:
         with pytest.raises(ModelInvalid, match=rf"architecture .*{name or 'no model_type'}.* {known}"):
             _folder(tmp_path, model_type=name)
 
-    @pytest.mark.parametrize("field", sorted(set(HUGGINGFACE) - {"model_type"}))
+    @pytest.mark.parametrize("field", sorted(set(HUGGINGFACE) - {"model_type", "rms_norm_eps"}))
     def test_a_missing_field_is_named(self, tmp_path: Path, field: str) -> None:
         with pytest.raises(ModelInvalid, match=f"the field {field} is missing"):
             _folder(tmp_path, **{field: None})
@@ -237,6 +237,15 @@ class TestHuggingFace:
     def test_an_unknown_rope_scaling_is_refused_by_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(ModelInvalid, match=r"config\.json: rope scaling dynamic is not known"):
             _folder(tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+
+    @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
+    def test_a_share_of_heads_is_refused_next_to_a_scaling_too(self, tmp_path: Path, kind: str) -> None:
+        with pytest.raises(ModelInvalid, match=r"config\.json: a partial_rotary_factor of 0\.5 is not known"):
+            _folder(tmp_path, rope_scaling={"type": kind, "factor": 2.0}, partial_rotary_factor=0.5)
+
+    def test_a_trained_length_next_to_a_scaling_must_be_a_number(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelInvalid, match="the field original_max_position_embeddings is 'long', it must be"):
+            _folder(tmp_path, rope_scaling={"type": "yarn", "factor": 2.0}, original_max_position_embeddings="long")
 
     def test_quantized_weights_are_refused_by_their_method(self, tmp_path: Path) -> None:
         with pytest.raises(ModelInvalid, match=r"weights are quantized \(gptq\), only plain ones"):

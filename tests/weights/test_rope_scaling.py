@@ -30,6 +30,7 @@ SCALINGS: dict[str, dict[str, Any]] = {
     "yarn-with-two-scales": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.4},
     "yarn-without-rounding": {**YARN, "truncate": False},
     "yarn-that-shortens": {**YARN, "factor": 0.5},
+    "yarn-factor-out-of-lengths": {**YARN, "factor": None},
 }
 BASE = RopeBase(theta=500000.0, head_dim=128, max_positions=131072)
 
@@ -58,7 +59,8 @@ def test_no_scaling_gives_no_divisors(scaling: dict[str, Any]) -> None:
         ({"rope_type": "longrope"}, "longrope is not known"),
         ({"rope_type": ["linear"]}, "is not known"),
         ({"rope_type": "yarn"}, "yarn lacks the field 'factor'"),
-        ({"rope_type": "linear", "factor": None}, "linear has a value that cannot be used"),
+        ({"rope_type": "linear", "factor": None}, "linear lacks the field 'factor'"),
+        ({**LLAMA3, "low_freq_factor": None}, "llama3 lacks the field 'low_freq_factor'"),
         ({"rope_type": "llama3", **LLAMA3, "factor": 0.0}, "llama3 has a value that cannot be used"),
         ({"full_attention": {"rope_type": "default"}}, "of its own for full_attention is not known"),
         ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor of 0.5 is not known"),

@@ -1,5 +1,6 @@
 """Logits of every family equal those of transformers, for all of its switches, however the model is cut."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,57 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
         "another-activation": {"activation_function": "gelu"},
     },
 }
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100.0}
+UNTRAINED = {
+    "llama3": {name: LLAMA3[name] for name in LLAMA3 if not name.startswith("original")},
+    "yarn": {name: YARN[name] for name in YARN if not name.startswith("original")},
+}
+# what config.json may say in a way that transformers reads and does not write; null takes a field out
+BY_HAND: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral-windows-of-some-layers": (
+        "mistral",
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 7},
+    ),
+    "rope-scaling-of-earlier-versions": (
+        "llama",
+        {"rope_parameters": None, "rope_theta": 100.0, "rope_scaling": {"type": "linear", "factor": 4.0}},
+    ),
+    "rope-scaling-hides-rope-parameters": (
+        "llama",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "rope_scaling": LINEAR},
+    ),
+    "rope-scaling-hides-the-theta-of-rope-parameters": (
+        "llama",
+        {"rope_parameters": {"rope_theta": 100.0}, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    ),
+    "llama3-trained-length-outside": (
+        "llama",
+        {"rope_parameters": UNTRAINED["llama3"], "original_max_position_embeddings": 32},
+    ),
+    "llama3-trained-length-outside-counts-first": (
+        "llama",
+        {"rope_parameters": LLAMA3, "original_max_position_embeddings": 32},
+    ),
+    "yarn-trained-length-outside": (
+        "llama",
+        {"rope_parameters": UNTRAINED["yarn"], "original_max_position_embeddings": 32},
+    ),
+    "yarn-trained-length-outside-counts-first": (
+        "llama",
+        {"rope_parameters": YARN, "original_max_position_embeddings": 64},
+    ),
+    "yarn-factor-out-of-lengths": ("llama", {"rope_parameters": {**YARN, "factor": None}}),
+    "a-share-of-heads-outside-without-scaling": ("llama", {"partial_rotary_factor": 0.5}),
+    "silu-by-another-name": ("llama", {"hidden_act": "swish"}),
+    "no-rms-epsilon": ("qwen3", {"rms_norm_eps": None}),
+    "no-layer-norm-epsilon": ("gpt2", {"layer_norm_epsilon": None}),
+}
+UNCHANGED = {
+    "a-share-of-heads-outside-without-scaling",
+    "silu-by-another-name",
+    "no-rms-epsilon",
+    "no-layer-norm-epsilon",
+}
 GRIDS = [Grid(2, 1), Grid(1, 2), Grid(2, 2), Grid(1, 3)]
 
 
@@ -90,6 +142,18 @@ def _reference(model: transformers.PreTrainedModel) -> torch.Tensor:
 )
 def test_logits_in_fp32(tmp_path: Path, family: str, switch: str) -> None:
     expected = _reference(write_family(tmp_path, family, **SWITCHES[family][switch]))
+    torch.testing.assert_close(Instance(tmp_path).logits(TOKENS, CUTS), expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_logits_of_a_configuration_written_by_hand(tmp_path: Path, case: str) -> None:
+    family, changes = BY_HAND[case]
+    before = _reference(write_family(tmp_path, family))
+    written = json.loads((tmp_path / "config.json").read_text()) | changes
+    written = {name: value for name, value in written.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    expected = _reference(reloaded(tmp_path, torch.float32))
+    assert case in UNCHANGED or not torch.allclose(expected, before, atol=1e-2)
     torch.testing.assert_close(Instance(tmp_path).logits(TOKENS, CUTS), expected, atol=2e-4, rtol=2e-4)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.limits import MOST, allowed
@@ -28,6 +29,9 @@ class Activation(StrEnum):
     GELU_TANH = "gelu_pytorch_tanh"
     RELU = "relu"
     SILU = "silu"
+
+
+_OTHER_NAMES: Final = {"swish": "silu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ def architecture_named(name: object, where: str, known: Collection[Architecture]
 def activation_named(name: str, field: str, where: str) -> Activation:
     """The activation that `field` names. Raises `ModelInvalid` with the list of known ones."""
     try:
-        return Activation(name)
+        return Activation(_OTHER_NAMES.get(name, name))
     except ValueError:
         raise ModelInvalid(f"{where}: {field} {name} is not known (known: {', '.join(sorted(Activation))})") from None
 

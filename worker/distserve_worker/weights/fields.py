@@ -19,6 +19,10 @@ class Fields:
         """Whether null is written, where that means something else than nothing."""
         return name in self._values and self._values[name] is None
 
+    def has(self, name: str) -> bool:
+        """Whether it is written, and not as null."""
+        return self._values.get(name) is not None
+
     def count(self, name: str, what: str, default: int | None = None, least: int = 1) -> int:
         """A whole number, such as a model can have of `what` (of `limits.MOST`)."""
         value = self._value(name, default)

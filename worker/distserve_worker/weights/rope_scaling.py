@@ -10,6 +10,7 @@ from distserve_worker.weights.errors import ModelInvalid
 # far beyond what any model states, and so little that what is computed from them stays a number
 _LEAST: Final = 1e-6
 _MOST: Final = 1e9
+DEFAULT: Final = "default"  # none
 _NUMBERS: Final = frozenset(
     {
         "factor",
@@ -46,9 +47,14 @@ class RopeBase:
     max_positions: int
 
 
+def kind_of(scaling: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON can hold anything
+    """The kind that a scaling says it is."""
+    return scaling.get("rope_type", scaling.get("type", DEFAULT))
+
+
 def scaled_rope(scaling: Mapping[str, Any], base: RopeBase, where: str) -> Rope:
     """What Hugging Face's `rope_scaling` (or `rope_parameters`) object stands for. Raises `ModelInvalid`."""
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    kind = kind_of(scaling)
     nested = [name for name, value in scaling.items() if isinstance(value, Mapping)]
     if nested:
         raise ModelInvalid(f"{where}: rope scaling of its own for {', '.join(nested)} is not known")
@@ -84,12 +90,12 @@ def _default(scaling: Mapping[str, Any], base: RopeBase) -> Rope:  # noqa: ARG00
 
 
 def _linear(scaling: Mapping[str, Any], base: RopeBase) -> Rope:
-    return Rope(base.theta, (float(scaling["factor"]),) * (base.head_dim // 2))
+    return Rope(base.theta, (_required(scaling, "factor"),) * (base.head_dim // 2))
 
 
 def _llama3(scaling: Mapping[str, Any], base: RopeBase) -> Rope:
     """Llama 3.1: short wavelengths stay, long ones are divided by `factor`, those between are blended."""
-    factor, low, high = (float(scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    factor, low, high = (_required(scaling, name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     trained = _trained(scaling, base)
 
     def divisor(index: int) -> float:
@@ -102,7 +108,8 @@ def _llama3(scaling: Mapping[str, Any], base: RopeBase) -> Rope:
 
 def _yarn(scaling: Mapping[str, Any], base: RopeBase) -> Rope:
     """YaRN (arXiv 2309.00071, sections 3.2 to 3.4), with the optional fields that transformers reads."""
-    factor, trained = float(scaling["factor"]), _trained(scaling, base)
+    trained = _trained(scaling, base)
+    factor = base.max_positions / trained if scaling["factor"] is None else float(scaling["factor"])
     fast, slow = float(scaling.get("beta_fast") or 32), float(scaling.get("beta_slow") or 1)
 
     def dimension(rotations: float) -> float:
@@ -133,12 +140,18 @@ def _magnitude(scaling: Mapping[str, Any], factor: float) -> float:
     return of(float(weights[0])) / of(float(weights[1])) if weights[0] and weights[1] else of(1.0)
 
 
+def _required(scaling: Mapping[str, Any], name: str) -> float:
+    if scaling.get(name) is None:
+        raise KeyError(name)
+    return float(scaling[name])
+
+
 def _trained(scaling: Mapping[str, Any], base: RopeBase) -> float:
     return float(scaling.get("original_max_position_embeddings") or base.max_positions)
 
 
 _KINDS: Final[Mapping[str, Callable[[Mapping[str, Any], RopeBase], Rope]]] = {
-    "default": _default,
+    DEFAULT: _default,
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,

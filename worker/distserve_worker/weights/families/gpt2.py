@@ -1,10 +1,13 @@
 """GPT-2."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from distserve_worker.weights.config import Architecture, ModelConfig, activation_named, checked, even_share
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.fields import Fields
+
+_EPS: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
         ffn=fields.count("n_inner", "ffn", 4 * hidden),
         vocab=fields.count("vocab_size", "vocab"),
         max_positions=fields.count("n_positions", "max_positions"),
-        norm_eps=fields.positive("layer_norm_epsilon"),
+        norm_eps=fields.positive("layer_norm_epsilon", _EPS),
         activation=activation_named(
             fields.text("activation_function", "gelu_new"), "activation_function", fields.where
         ),

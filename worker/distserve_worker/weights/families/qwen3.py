@@ -3,8 +3,8 @@
 from typing import Final
 
 from distserve_worker.weights.config import Architecture, ModelConfig
-from distserve_worker.weights.families.qwen_windows import read_windows
 from distserve_worker.weights.families.rotary import read_rotary
+from distserve_worker.weights.families.windows import read_qwen_windows
 from distserve_worker.weights.fields import Fields
 
 _HEAD_DIM: Final = 128
@@ -17,6 +17,6 @@ def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
         fields,
         eos,
         head_dim=_HEAD_DIM,
-        windows=read_windows(fields),
+        windows=read_qwen_windows(fields),
         attention_bias=fields.flag("attention_bias", False),
     )

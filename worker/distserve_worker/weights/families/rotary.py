@@ -1,15 +1,19 @@
 """What the families with rotary embedding, RMS norms and gated MLPs have in common."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from distserve_worker.weights.config import Architecture, ModelConfig, activation_named, checked
 from distserve_worker.weights.errors import ModelInvalid
 from distserve_worker.weights.fields import Fields
-from distserve_worker.weights.rope_scaling import Rope, RopeBase, scaled_rope
+from distserve_worker.weights.rope_scaling import DEFAULT, Rope, RopeBase, kind_of, scaled_rope
 
 _THETA: Final = 10000.0
+_RMS_EPS: Final = 1e-6
+_TRAINED: Final = "original_max_position_embeddings"
+_PARTIAL: Final = "partial_rotary_factor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ def read_rotary(
         ffn=fields.count("intermediate_size", "ffn"),
         vocab=fields.count("vocab_size", "vocab"),
         max_positions=positions,
-        norm_eps=fields.positive("rms_norm_eps"),
+        norm_eps=fields.positive("rms_norm_eps", _RMS_EPS),
         activation=activation_named(fields.text("hidden_act", "silu"), "hidden_act", fields.where),
         tied_embeddings=fields.flag("tie_word_embeddings", False),
         eos_token_ids=eos,
@@ -75,7 +79,16 @@ def checked_rotary(config: RotaryConfig, where: str) -> RotaryConfig:
 
 
 def _rope(fields: Fields, head_dim: int, positions: int) -> Rope:
-    """Transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling."""
-    stated = fields.mapping("rope_parameters") or fields.mapping("rope_scaling")
+    """Transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling, which hides the other."""
+    stated = fields.mapping("rope_scaling") or fields.mapping("rope_parameters")
     theta = Fields(stated, fields.where).positive("rope_theta", fields.positive("rope_theta", _THETA))
-    return scaled_rope(stated, RopeBase(theta, head_dim, positions), fields.where)
+    return scaled_rope(_with_outer(stated, fields), RopeBase(theta, head_dim, positions), fields.where)
+
+
+def _with_outer(stated: Mapping[str, Any], fields: Fields) -> Mapping[str, Any]:
+    """A scaling's fields may be next to it as well: there the trained length counts first, a share of heads last."""
+    if kind_of(stated) == DEFAULT:
+        return stated
+    trained = {_TRAINED: fields.positive(_TRAINED)} if fields.has(_TRAINED) else {}
+    partial = {_PARTIAL: fields.positive(_PARTIAL)} if fields.has(_PARTIAL) else {}
+    return {**partial, **stated, **trained}

@@ -17,7 +17,7 @@ from distserve_operator.placement.simulation.running import Outcome
 from distserve_operator.placement.simulation.state import Targets
 
 TAIL: Final = 0.5  # requests after the judged ones, as a multiple of those in flight
-MOST_REQUESTS: Final = 40_000  # of one run
+MOST_REQUESTS: Final = 80_000  # of one run
 SHORTEST: Final = 100  # requests of a stretch
 
 
@@ -36,28 +36,37 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How long a run is: requests before the judged ones and these, as multiples of those in flight, within bounds."""
+    """How long a run is: requests before the judged ones and these, as multiples of those in flight, within bounds.
+
+    `least`: judged requests, unless a question asks for more. `early`: whether a run may end as soon as few enough fail
+    for some time.
+    """
 
     warm_up: float
     judged: float
+    least: int
     most: int  # judged requests that the multiples may ask for, and as many before them
+    early: bool
 
-    def window(self, in_flight: float, least: int, most: int) -> Window:
-        """Judged requests, `least` or more, between a warm-up that fills the fleet and a tail that keeps it busy.
+    def window(self, in_flight: float, asked: int, most: int) -> Window:
+        """Judged requests between a warm-up that fills the fleet and a tail that keeps it busy.
 
         It does not depend on the targets, so what differs by targets differs on the same requests. `most`: of a run.
         """
+        least = max(asked, self.least)
         start = math.ceil(min(self.warm_up * in_flight, max(self.most, in_flight))) + least // 10
         stop = start + max(least, math.ceil(min(self.judged * in_flight, max(self.most, in_flight))))
         count = min(most, stop + math.ceil(TAIL * in_flight) + least // 20)
         stop = min(stop, math.ceil(0.95 * count))
-        return Window(min(start, stop // 3), stop, count, max(SHORTEST, math.ceil(in_flight)))
+        stretch = max(SHORTEST, math.ceil(in_flight)) if self.early else 0
+        return Window(min(start, stop // 3), stop, count, stretch)
 
 
 # Whoever fails in a short run fails in a long one. The reverse is not so: near its limit a fleet fills up slowly, by
-# chance, and does not recover.
-SHORT: Final = Span(warm_up=1.5, judged=2.0, most=6000)
-LONG: Final = Span(warm_up=5.0, judged=3.0, most=20_000)
+# chance, gives blocks back, reads prompts again, and does not recover.
+SHORT: Final = Span(warm_up=1.5, judged=2.0, least=1, most=6000, early=True)
+LONG: Final = Span(warm_up=5.0, judged=3.0, least=8000, most=20_000, early=False)
+VERIFIED: Final = Span(warm_up=5.0, judged=5.0, least=20_000, most=30_000, early=False)
 
 
 def whole_window(count: int) -> Window:
@@ -65,8 +74,8 @@ def whole_window(count: int) -> Window:
     return Window(0, count, count, 0)
 
 
-def targets_of(question: Question, window: Window, host: HostCost, patient: bool = False) -> Targets:
-    """The targets as the simulation judges them; `patient`: it never stops early."""
+def targets_of(question: Question, window: Window, host: HostCost, failures: int | None = None) -> Targets:
+    """The targets as the simulation judges them; it stops after more than so many `failures`: those that may be."""
     slo = question.slo
     joint = not isinstance(question.window, FiniteWindow)
     judged = window.stop - window.start
@@ -78,9 +87,9 @@ def targets_of(question: Question, window: Window, host: HostCost, patient: bool
         per_token=float(host.per_prompt_token),
         start=window.start,
         stop=window.stop,
-        failures=judged if patient else math.floor((1 - slo.attainment) * judged + 1e-9),
+        failures=math.floor((1 - slo.attainment) * judged + 1e-9) if failures is None else failures,
         share=float(1 - slo.attainment),
-        stretch=0 if patient else window.stretch,
+        stretch=window.stretch,
         joint=joint,
     )
 

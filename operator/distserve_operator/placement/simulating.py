@@ -38,7 +38,7 @@ def simulate(
 def _replayed(question: Question, placement: Placement, trace: Path) -> Served:
     """All requests of a trace, from an empty system, at its own pace."""
     host = question.latency.laws[first_shape(placement).tp].host
-    targets = targets_of(question, whole_window(len(trace)), host, patient=True)
+    targets = targets_of(question, whole_window(len(trace)), host, failures=len(trace))
     span = float(trace.arrivals[-1])
     outcome = run(fleet_of(question, placement), trace, 1.0, targets)
     return served(outcome, len(trace) / span if span > 0 else 0.0, question)
@@ -51,11 +51,11 @@ def _pools(placement: Placement) -> Iterator[Pool]:
 
 def _check(question: Question, pool: Pool) -> None:
     shape = pool.shape
+    problem = shape_problem(question.model, question.device, shape)
+    if problem is not None:
+        raise PlacementError(problem)
     if shape.tp not in question.latency.laws:
         known = ", ".join(str(tp) for tp in sorted(question.latency.laws))
         raise PlacementError(
-            f"tp {shape.tp}: there is no latency for it, only for tp {known} ({question.latency.source})"
+            f"{shape}: there is no latency for tp {shape.tp}, only for tp {known} ({question.latency.source})"
         )
-    problem = shape_problem(question.model, question.device, shape)
-    if problem is not None:
-        raise PlacementError(f"{shape}: {problem}")

@@ -14,7 +14,16 @@ from distserve_operator.placement.bounds import (
     mixed_rate,
     prefill_rate,
 )
-from distserve_operator.placement.goodput import LONG, MOST_REQUESTS, SHORT, Span, Window, targets_of, whole_window
+from distserve_operator.placement.goodput import (
+    LONG,
+    MOST_REQUESTS,
+    SHORT,
+    VERIFIED,
+    Span,
+    Window,
+    targets_of,
+    whole_window,
+)
 from distserve_operator.placement.question import FiniteWindow, Question, Steady
 from distserve_operator.placement.rates import PER_DEVICE, Ladder, highest_passing
 from distserve_operator.placement.serving import decode_rules, fleet_of, link_rules, prefill_rules
@@ -29,6 +38,7 @@ GROWTH: Final = (
 LONGER: Final = 3  # times as many requests are looked at where waiting seems to grow
 SMOOTHED: Final = 0.8  # share of a rate that decode alone has to hold: prefill hands over more evenly than users come
 CLOSE: Final = 1.05  # how far apart a rate that passes and one that fails may stay where only a bound is wanted
+UNLIKELY: Final = 3.0  # standard deviations
 _NO_LINK = LinkRules(0.0, 0.0, blocking=False, units=1)
 
 
@@ -119,10 +129,28 @@ class Evaluator:
         passes = lambda rate: self.passes(placement, shares * rate)  # noqa: E731
         return self._once(("goodput", placement), lambda: shares * highest_passing(passes))
 
-    def watch(self, placement: Placement, rate: float, path: Path | None = None) -> Outcome:
-        """A whole run, whatever fails in it; on another `path` than that of the search."""
+    def watch(
+        self, placement: Placement, rate: float, path: Path | None = None, failures: int | None = None
+    ) -> Outcome:
+        """A run to be believed, on another `path` than that of the search; it ends after more than so many `failures`.
+
+        None: it goes on to its end, whatever fails.
+        """
         fleet = fleet_of(self.question, placement)
-        return self._run(fleet, first_shape(placement).tp, rate, LONG, patient=True, path=path)
+        allowed = self.judged(placement, rate) if failures is None else failures
+        return self._run(fleet, first_shape(placement).tp, rate, VERIFIED, failures=allowed, path=path)
+
+    def lenient(self) -> "Evaluator":
+        """One with as much less attainment as a short run may miss by chance of what it has in the long run."""
+        slo = self.question.slo
+        chance = UNLIKELY * math.sqrt(slo.attainment * (1 - slo.attainment) / self.question.window.requests)
+        relaxed = replace(slo, attainment=max(0.0, slo.attainment - chance))
+        return Evaluator(replace(self.question, slo=relaxed), self.path, self.ladder)
+
+    def judged(self, placement: Placement, rate: float) -> int:
+        """Requests that `watch` judges."""
+        window = self._window(fleet_of(self.question, placement).decode, rate, VERIFIED)
+        return window.stop - window.start
 
     def _passes(self, placement: Placement, rate: float) -> bool:
         """A long run only of what does well in a short one."""
@@ -159,13 +187,13 @@ class Evaluator:
         rate: float,
         span: Span,
         times: int = 1,
-        patient: bool = False,
+        failures: int | None = None,
         path: Path | None = None,
     ) -> Outcome:
         """A run of a fleet whose first tokens come from instances of `tp`."""
         self.simulations += 1
         window = self._window(fleet.decode, rate, span, times)
-        targets = targets_of(self.question, window, self.question.latency.laws[tp].host, patient)
+        targets = targets_of(self.question, window, self.question.latency.laws[tp].host, failures)
         return simulate(fleet, (path or self.path).first(window.count), rate, targets)
 
     def _window(self, decode: DecodeRules, rate: float, span: Span, times: int = 1) -> Window:
@@ -204,7 +232,12 @@ def path_of(question: Question) -> Path:
     """The sample path on which a question is searched, long enough for any of its runs."""
     if isinstance(question.window, FiniteWindow):
         return question.workload.first(question.seed, question.window.requests)
-    return question.workload.sample(question.seed, MOST_REQUESTS)
+    return question.workload.sample(question.seed, longest_run(question.window))
+
+
+def longest_run(window: Steady) -> int:
+    """Requests of a sample path."""
+    return max(MOST_REQUESTS, 2 * window.requests)
 
 
 def first_shape(placement: Placement) -> Shape:

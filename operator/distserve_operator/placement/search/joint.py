@@ -63,6 +63,7 @@ class _Search:
         self._simulated = 0
         self._numbers = itertools.count()
         self._held: dict[Placement, int] = {}
+        self._idle = evaluator.lenient()
         self._tried: dict[Hashable, int] = {}  # devices of the last fleet that was simulated, by proportions
         bounds = ((self._bound(one), one) for one in families(evaluator.question))
         self._queue = [_Entry((-bound, 0.0), next(self._numbers), one) for bound, one in bounds if bound > 0]
@@ -129,14 +130,14 @@ class _Search:
 
     def _bound(self, family: Family) -> float:
         """What no count of the family exceeds; 0 where not even one idle instance of each phase meets the targets."""
-        evaluator = self._evaluator
+        idle = self._idle
         if isinstance(family, Both):
-            idle = evaluator.passes(Both(family.shape, None).at((1,)), LOWEST)
+            meets = idle.passes(family.at((1,)), LOWEST)
         else:
-            idle = evaluator.prefill_holds(Pool(_shape(family.prefill), 1), LOWEST) and evaluator.decode_holds(
+            meets = idle.prefill_holds(Pool(_shape(family.prefill), 1), LOWEST) and idle.decode_holds(
                 Pool(_shape(family.decode), 1), LOWEST
             )
-        return self._ideal(family) if idle else 0.0
+        return self._ideal(family) if meets else 0.0
 
     def _ideal(self, family: Family) -> float:
         """No count of the family exceeds it: goodput per device, or whatever the ladder is of."""

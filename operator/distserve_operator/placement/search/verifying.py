@@ -8,22 +8,20 @@ from typing import Final
 import numpy as np
 
 from distserve_operator.placement.answer import Candidate, Served
-from distserve_operator.placement.goodput import MOST_REQUESTS, served
+from distserve_operator.placement.goodput import served
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import STEP
-from distserve_operator.placement.search.evaluating import GROWTH, Evaluator
+from distserve_operator.placement.search.evaluating import Evaluator, longest_run
 from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.simulation.running import Outcome
 from distserve_operator.placement.workload.path import Path
 
 FRESH_PATHS: Final = 4
-# After so many paths the others hardly turn what is this far from the share that may fail: so much of it is few, many.
-CLEAR: Final = {1: (0.5, 1.6), 2: (0.75, 1.3)}
-_SURE: Final = 0.02  # of all requests besides, where nearly none may fail
 _T_95: Final = 3.182  # Student's t, two-sided 95 %, three degrees of freedom
 _CELL: Final = 4  # levels within which a higher rate may do better than a lower one by chance
 _FARTHEST: Final = 240  # levels below where goodput was expected
-_APART: Final = 2  # levels at which the fall of attainment is looked at
+GROWTH: Final = 0.003  # seconds a second by which waiting may grow in so long a run
+_FAR: Final = 8  # levels at most by which what one path holds is followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,7 @@ class Verifier:
     evaluator: Evaluator
     paths: tuple[Path, ...]
     _seen: dict[tuple[Placement, float], list[Outcome]] = field(default_factory=dict)
+    _held: dict[tuple[Placement, float], bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, question: Question, searched: Evaluator) -> "Verifier":
@@ -41,7 +40,9 @@ class Verifier:
         if isinstance(question.window, FiniteWindow):
             return cls(question, searched, (searched.path,))
         seeds = range(question.seed + 1, question.seed + 1 + FRESH_PATHS)
-        return cls(question, searched, tuple(question.workload.sample(seed, MOST_REQUESTS) for seed in seeds))
+        return cls(
+            question, searched, tuple(question.workload.sample(seed, longest_run(question.window)) for seed in seeds)
+        )
 
     def level(self, placement: Placement, near: int, least: int = 0) -> int | None:
         """The level that a candidate holds, all paths together, about `near`; None: it is below `least`.
@@ -73,54 +74,73 @@ class Verifier:
         reached = self.evaluator.ladder.rate(placement, level)
         if len(self.paths) == 1:
             return Candidate(placement, reached, (reached, reached * STEP))
-        attained = self._attained(placement, reached)
-        error = _T_95 * float(np.std(attained, ddof=1)) / math.sqrt(len(attained))
-        half = reached * min(0.5, max(error / max(self._fall(placement, level), 0.001), 1.0) * (STEP - 1))
-        return Candidate(placement, reached, (reached - half, reached + half))
+        apart = [self._apart(placement, level, path) for path in range(len(self.paths))]
+        error = _T_95 * float(np.std(apart, ddof=1)) / math.sqrt(len(apart))
+        middle = float(np.mean(apart))
+        low, high = min(0.0, middle - error - 0.5), max(0.0, middle + error + 0.5)
+        return Candidate(placement, reached, (reached * STEP**low, reached * STEP**high))
 
     def holds(self, placement: Placement, rate: float) -> bool:
         """Whether enough requests of all paths together meet the targets, and waiting does not grow."""
-        share = 1 - self.question.slo.attainment
-        for count in range(1, len(self.paths) + 1):
-            seen = self._outcomes(placement, rate, count)
-            missed = sum(one.missed for one in seen) / count
-            growth = sum(one.growth for one in seen) / count
-            few, many = CLEAR.get(count, (-1.0, math.inf))
-            if missed > many * share + _SURE:
+        if rate > self.evaluator.upper(placement):
+            return False
+        key = placement, rate
+        if key not in self._held:
+            self._held[key] = self._holds(placement, rate)
+        return self._held[key]
+
+    def _holds(self, placement: Placement, rate: float) -> bool:
+        """It ends as soon as more fail than may on all paths."""
+        judged = self.evaluator.judged(placement, rate)
+        left = self._allowed(judged * len(self.paths))
+        seen = []
+        for path in self.paths:
+            seen.append(self.evaluator.watch(placement, rate, path, left))
+            left -= round(seen[-1].missed * judged)
+            if seen[-1].failed or left < 0:
                 return False
-            if missed < few * share and growth <= GROWTH:
-                return True
-        return missed <= share + 1e-9 and (growth <= GROWTH or isinstance(self.question.window, FiniteWindow))
+        growth = sum(one.growth for one in seen) / len(seen)
+        if growth > GROWTH and not isinstance(self.question.window, FiniteWindow):
+            return False
+        self._seen[placement, rate] = seen
+        return True
+
+    def _allowed(self, judged: int) -> int:
+        return math.floor((1 - self.question.slo.attainment) * judged + 1e-9)
+
+    def _apart(self, placement: Placement, level: int, path: int) -> int:
+        """How many levels from `level` the highest one lies that is held on one path."""
+
+        def held(above: int) -> bool:
+            rate = self.evaluator.ladder.rate(placement, level + above)
+            if rate > self.evaluator.upper(placement):
+                return False
+            allowed = self._allowed(self.evaluator.judged(placement, rate))
+            return not self.evaluator.watch(placement, rate, self.paths[path], allowed).failed
+
+        step = (
+            1
+            if self._outcomes(placement, self.evaluator.ladder.rate(placement, level))[path].missed
+            <= (1 - self.question.slo.attainment)
+            else -1
+        )
+        apart = 0
+        while abs(apart) < _FAR and held(apart + step) == (step > 0):
+            apart += step
+        return apart if step > 0 else apart - 1
 
     def watch(self, placement: Placement, rate: float) -> Served:
         """All judged requests of all paths at one rate."""
-        outcomes = self._outcomes(placement, rate, len(self.paths))
-        return served(_together(outcomes), rate, self.question)
-
-    def _fall(self, placement: Placement, level: int) -> float:
-        """By how much attainment is lower a level above, from the next one that was looked at on all paths."""
-        rates = {above: self.evaluator.ladder.rate(placement, level + above) for above in range(_APART, _FARTHEST)}
-        whole = (
-            above for above, rate in rates.items() if len(self._seen.get((placement, rate), ())) == len(self.paths)
-        )
-        above = next(whole, _APART)
-        attained, past = (
-            self._attained(placement, self.evaluator.ladder.rate(placement, one)) for one in (level, level + above)
-        )
-        return float(np.mean(attained) - np.mean(past)) / above
+        return served(_together(self._outcomes(placement, rate)), rate, self.question)
 
     def _holds_level(self, placement: Placement, level: int) -> bool:
         return level < 0 or self.holds(placement, self.evaluator.ladder.rate(placement, level))
 
-    def _attained(self, placement: Placement, rate: float) -> list[float]:
-        return [1 - one.missed for one in self._outcomes(placement, rate, len(self.paths))]
-
-    def _outcomes(self, placement: Placement, rate: float, count: int) -> list[Outcome]:
-        """What was seen on the first `count` paths; each is run once."""
-        seen = self._seen.setdefault((placement, rate), [])
-        for path in self.paths[len(seen) : count]:
-            seen.append(self.evaluator.watch(placement, rate, path))
-        return seen[:count]
+    def _outcomes(self, placement: Placement, rate: float) -> list[Outcome]:
+        """What was seen on all paths, whatever fails; each is run once."""
+        if (placement, rate) not in self._seen:
+            self._seen[placement, rate] = [self.evaluator.watch(placement, rate, path) for path in self.paths]
+        return self._seen[placement, rate]
 
 
 def _together(outcomes: Sequence[Outcome]) -> Outcome:

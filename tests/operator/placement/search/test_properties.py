@@ -63,7 +63,7 @@ def test_more_devices_never_lower_the_best_goodput(slo: Slo, few: int, more: int
     assert highest(few + more) >= highest(few)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     ttft=st.sampled_from([0.2, 0.25, 0.3]),
     tpot=st.sampled_from([0.05, 0.075, 0.1, 0.15, 0.2]),
@@ -92,7 +92,7 @@ def test_a_tighter_target_never_raises_what_is_planned(
         assert tight.chosen.placement.devices >= wide.chosen.placement.devices
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     slo=SLOS,
     lengths=LENGTHS,

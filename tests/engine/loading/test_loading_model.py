@@ -183,13 +183,37 @@ class TestGguf:
 
     def test_a_tensor_type_of_the_future(self, tmp_path: Path) -> None:
         path = write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf())
-        name = b"output_norm.weight"
-        content = bytearray(path.read_bytes())
-        kind = content.index(name) + len(name) + 4 + 8  # after the count of dimensions and the one dimension
-        content[kind : kind + 4] = (250).to_bytes(4, "little")
-        path.write_bytes(content)
+        self._retyped(path, "output_norm.weight", 1, 250)
         with pytest.raises(ModelInvalid, match=r"tensor output_norm\.weight: type 250 is not known"):
             _load(path)
+
+    def _retyped(self, path: Path, name: str, dimensions: int, kind: int) -> Path:
+        """The file with another type of a tensor in its header."""
+        content = bytearray(path.read_bytes())
+        at = content.index(name.encode()) + len(name) + 4 + 8 * dimensions
+        content[at : at + 4] = kind.to_bytes(4, "little")
+        path.write_bytes(content)
+        return path
+
+    @pytest.mark.parametrize(
+        ("name", "dimensions", "stored", "shape"),
+        [
+            ("blk.1.ffn_up.weight", 2, r"model\.layers\.1\.mlp\.up_proj", r"\(64, 32\)"),
+            ("output_norm.weight", 1, r"model\.norm", r"\(32,\)"),
+        ],
+    )
+    def test_a_type_that_does_not_fit_the_rows(
+        self, tmp_path: Path, name: str, dimensions: int, stored: str, shape: str
+    ) -> None:
+        path = write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf())
+        self._retyped(path, name, dimensions, gguf.GGMLQuantizationType.Q4_K)
+        words = rf"model\.gguf: tensor {stored}\.weight of the shape {shape}: Q4_K has rows of multiples of 256"
+        with pytest.raises(ModelInvalid, match=words):
+            _load(path)
+
+    def test_a_norm_may_be_quantised(self, tmp_path: Path) -> None:
+        path = write_gguf(tmp_path / "model.gguf", tensors=_tiny_gguf())
+        _load(self._retyped(path, "output_norm.weight", 1, gguf.GGMLQuantizationType.Q8_0))
 
     def test_a_quantisation_that_cannot_be_undone(self, tmp_path: Path) -> None:
         path = tmp_path / "model.gguf"

@@ -1,5 +1,6 @@
 """Llama weights out of a GGUF file, dequantised to FP32 and in Hugging Face's rotary order."""
 
+import math
 import re
 from typing import Final
 
@@ -50,37 +51,41 @@ class GgufSource:
     def require_readable(self, name: str) -> None:
         """See `TensorSource.require_readable`."""
         stored = self.stored[name]
+        where = f"{stored.path}: tensor {name}"
         kind = gguf.GGMLQuantizationType[stored.dtype]
+        items, item_bytes = gguf.GGML_QUANT_SIZES[kind]
         try:
-            gguf.quants.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+            gguf.quants.dequantize(np.zeros((1, item_bytes), np.uint8), kind)
         except (NotImplementedError, ValueError) as error:
-            raise ModelInvalid(f"{stored.path}: tensor {name}: cannot undo {stored.dtype} ({error})") from error
+            raise ModelInvalid(f"{where}: cannot undo {stored.dtype} ({error})") from error
+        if not stored.nbytes or stored.shape[-1] % items:
+            raise ModelInvalid(f"{where} of the shape {stored.shape}: {stored.dtype} has rows of multiples of {items}")
 
     def read(self, name: str, part: Part | None, out: torch.Tensor) -> None:
         """See `TensorSource.read`; whole rows are read, since a row is quantised in blocks."""
         stored = self.stored[name]
-        matrix = stored.shape if len(stored.shape) == 2 else (stored.shape[0], 1)
+        matrix = stored.shape if len(stored.shape) == 2 else (1, stored.shape[0])
+        if out.dim() == 1:
+            part, out = part and Part(1, part.start, part.stop), out.unsqueeze(0)
         rows, columns = ranges((matrix[0], matrix[1]), part)
-        out = out if out.dim() == 2 else out.unsqueeze(1)
         turned = name.split(".")[-2] in _TURNED
         unit = self._head_dim if turned else 1
         step = max(1, _PIECE // matrix[1] // unit) * unit
         with opened(stored.path) as file:
             for start in range(0, len(rows), step):
-                piece = _dequantised(file, stored, rows[start : start + step], matrix[1])
+                piece = _dequantised(file, stored, rows[start : start + step], stored.nbytes // matrix[0])
                 if turned:
                     piece = _halves_apart(piece, unit)
                 out[start : start + step].copy_(piece[:, columns.start : columns.stop])
 
 
-def _dequantised(file: OpenFile, stored: StoredTensor, rows: range, columns: int) -> torch.Tensor:
-    """Rows of a tensor in FP32; of one dimension, only all of them."""
+def _dequantised(file: OpenFile, stored: StoredTensor, rows: range, row_bytes: int) -> torch.Tensor:
+    """Rows of a tensor in FP32."""
     kind = gguf.GGMLQuantizationType[stored.dtype]
-    row_bytes = stored.nbytes // stored.shape[0]
     raw = np.empty((len(rows), row_bytes), np.uint8)
     file.read_into(raw.data.cast("B"), stored.offset + rows.start * row_bytes)
     values = gguf.quants.dequantize(raw, kind)
-    return torch.from_numpy(np.require(values, np.float32, "W").reshape(len(rows), columns))
+    return torch.from_numpy(np.require(values, np.float32, "W"))
 
 
 def _stored(header: GgufHeader, tensor: GgufTensor) -> StoredTensor:
@@ -89,7 +94,7 @@ def _stored(header: GgufHeader, tensor: GgufTensor) -> StoredTensor:
     except ValueError as error:
         raise ModelInvalid(f"{header.path}: tensor {tensor.name}: type {tensor.ggml_type} is not known") from error
     items, item_bytes = gguf.GGML_QUANT_SIZES[kind]
-    count = int(np.prod(tensor.shape))
+    count = math.prod(tensor.shape)
     return StoredTensor(
         _huggingface_name(tensor.name), kind.name, tensor.shape, header.path, tensor.offset, count // items * item_bytes
     )

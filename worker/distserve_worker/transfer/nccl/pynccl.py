@@ -23,6 +23,8 @@ _MOST_BLOCKS: Final = (
     4  # of a GPU's multiprocessors: a transfer that waits for its peer never keeps a step from running
 )
 _POLL_SECONDS: Final = 0.0005
+_SUCCESS: Final = 0  # of ncclResult_t
+_IN_PROGRESS: Final = 7
 
 
 def is_installed() -> bool:
@@ -106,10 +108,11 @@ class Pair:
 
     def _state(self, name: str) -> bool:
         """Whether nothing is in progress. Raises `TransferError` when it has failed."""
-        result = _told(name, self._communicator.get_async_error)
-        if result.name not in {"Success", "InProgress"}:
-            raise TransferError(Fault.CLOSED, f"{name}: {result.name}")
-        return bool(result.name == "Success")
+        state: int = _told(name, lambda: int(self._communicator.get_async_error()))  # bare, whatever its type says
+        if state not in {_SUCCESS, _IN_PROGRESS}:
+            text = _told("ncclGetErrorString", lambda: _core().get_error_string(state))
+            raise TransferError(Fault.CLOSED, f"{name}: {text} ({state})")
+        return state == _SUCCESS
 
 
 def _own_stream(device: "torch.device") -> "torch.cuda.ExternalStream":

@@ -1,4 +1,4 @@
-"""What the sources of a model's numbers have in common: defaults and checks."""
+"""What the sources of a model's numbers have in common: defaults."""
 
 from distserve_operator.placement.model import ModelShape, WeightType
 
@@ -19,18 +19,7 @@ def build_shape(
     kv_heads: int | None = None,
     head_dim: int | None = None,
 ) -> ModelShape:
-    """A model; without `kv_heads` each head has its own. With INT8 weights KV has 16 bits. Raises ValueError."""
-    sizes = {
-        "layers": layers,
-        "hidden": hidden,
-        "heads": heads,
-        "ffn": ffn,
-        "vocabulary": vocabulary,
-        "positions": positions,
-    }
-    for field, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{field} is {size}, not at least 1")
+    """A model; without `kv_heads` each head has its own. With INT8 weights KV has 16 bits."""
     return ModelShape(
         name=name,
         layers=layers,

@@ -1,13 +1,13 @@
 """Models by the config.json of Hugging Face."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from distserve_operator.placement.catalogue.building import build_shape
+from distserve_operator.placement.catalogue.config_fields import ConfigFields
 from distserve_operator.placement.catalogue.errors import UnsupportedConfigError
 from distserve_operator.placement.model import ModelShape, WeightType
 
-_GATED: Final = ("llama", "mistral", "qwen2", "qwen3")
 _TYPES: Final[dict[str, WeightType]] = {"float32": "FP32", "float16": "FP16", "bfloat16": "BF16"}
 
 
@@ -19,72 +19,81 @@ def model_from_config(
     `name` None: the one in the configuration. `weight_type` None: its dtype, FP16 without one.
     Raises `UnsupportedConfigError`.
     """
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     stored = weight_type or _TYPES.get(str(config.get("dtype") or config.get("torch_dtype")), "FP16")
     title = name or str(config.get("_name_or_path") or kind)
+    read = _FAMILIES.get(kind)
+    if read is None:
+        known = ", ".join(_FAMILIES)
+        raise UnsupportedConfigError(f"config.json of {title} has model_type {kind!r:.60}; known are {known}")
+    fields = ConfigFields(config)
     try:
-        if kind == "gpt2":
-            return _gpt2(config, title, stored)
-        if kind == "opt":
-            return _opt(config, title, stored)
-        if kind in _GATED:
-            return _gated(config, title, stored)
-    except KeyError as error:
-        raise UnsupportedConfigError(f"config.json of {title} has no field {error}") from error
-    except (TypeError, ValueError) as error:
-        raise UnsupportedConfigError(f"config.json of {title}: {error}") from error
-    known = ", ".join(("opt", "gpt2", *_GATED))
-    raise UnsupportedConfigError(f"config.json of {title} has model_type {kind!r}; known are {known}")
+        fields.refuse_experts()
+        return read(fields, title, stored)
+    except ValueError as error:
+        raise UnsupportedConfigError(f"config.json of {title} {error}") from error
 
 
-def _gpt2(config: Mapping[str, Any], name: str, stored: WeightType) -> ModelShape:
+def _gpt2(fields: ConfigFields, name: str, stored: WeightType) -> ModelShape:
+    hidden = fields.count("n_embd")
     return build_shape(
         name,
         stored,
-        layers=int(config["n_layer"]),
-        hidden=int(config["n_embd"]),
-        heads=int(config["n_head"]),
-        ffn=int(config.get("n_inner") or 4 * config["n_embd"]),
-        vocabulary=int(config["vocab_size"]),
-        positions=int(config["n_positions"]),
+        layers=fields.count("n_layer"),
+        hidden=hidden,
+        heads=fields.heads("n_head", "n_embd"),
+        ffn=fields.optional("n_inner") or 4 * hidden,
+        vocabulary=fields.count("vocab_size"),
+        positions=fields.count("n_positions"),
         gated_ffn=False,
         learned_positions=True,
-        tied_embeddings=bool(config.get("tie_word_embeddings", True)),
+        tied_embeddings=fields.flag("tie_word_embeddings", default=True),
     )
 
 
-def _opt(config: Mapping[str, Any], name: str, stored: WeightType) -> ModelShape:
+def _opt(fields: ConfigFields, name: str, stored: WeightType) -> ModelShape:
     return build_shape(
         name,
         stored,
-        **_usual(config),
-        ffn=int(config["ffn_dim"]),
+        **_usual(fields),
+        ffn=fields.count("ffn_dim"),
         gated_ffn=False,
         learned_positions=True,
-        tied_embeddings=bool(config.get("tie_word_embeddings", True)),
+        tied_embeddings=fields.flag("tie_word_embeddings", default=True),
     )
 
 
-def _gated(config: Mapping[str, Any], name: str, stored: WeightType) -> ModelShape:
+def _gated(fields: ConfigFields, name: str, stored: WeightType) -> ModelShape:
+    usual = _usual(fields)
     return build_shape(
         name,
         stored,
-        **_usual(config),
-        ffn=int(config["intermediate_size"]),
+        **usual,
+        ffn=fields.count("intermediate_size"),
         gated_ffn=True,
         learned_positions=False,
-        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        kv_heads=int(config.get("num_key_value_heads") or 0) or None,
-        head_dim=int(config.get("head_dim") or 0) or None,
+        tied_embeddings=fields.flag("tie_word_embeddings", default=False),
+        kv_heads=fields.kv_heads(usual["heads"]),
+        head_dim=fields.optional("head_dim"),
     )
 
 
-def _usual(config: Mapping[str, Any]) -> dict[str, int]:
+def _usual(fields: ConfigFields) -> dict[str, int]:
     """Fields that all families but GPT-2 call the same."""
     return {
-        "layers": int(config["num_hidden_layers"]),
-        "hidden": int(config["hidden_size"]),
-        "heads": int(config["num_attention_heads"]),
-        "vocabulary": int(config["vocab_size"]),
-        "positions": int(config["max_position_embeddings"]),
+        "layers": fields.count("num_hidden_layers"),
+        "hidden": fields.count("hidden_size"),
+        "heads": fields.heads("num_attention_heads", "hidden_size"),
+        "vocabulary": fields.count("vocab_size"),
+        "positions": fields.count("max_position_embeddings"),
     }
+
+
+_FAMILIES: Final[dict[str, Callable[[ConfigFields, str, WeightType], ModelShape]]] = {
+    "opt": _opt,
+    "gpt2": _gpt2,
+    "llama": _gated,
+    "mistral": _gated,
+    "qwen2": _gated,
+    "qwen3": _gated,
+}

@@ -11,6 +11,7 @@ from distserve_operator.placement.latency.problem import MalformedProfileError, 
 from distserve_operator.placement.latency.profile import Profile
 from distserve_operator.placement.latency.profile_fields import profile_of
 from distserve_operator.placement.latency.soundness import poor_fits
+from distserve_operator.placement.legible import legible
 
 
 def read_profile(text: str, allow_poor_fit: bool = False) -> Profile:
@@ -38,15 +39,22 @@ def _timeless(profile: Profile) -> Iterable[Problem]:
         for phase, planes in (("prefill", law.prefill), ("decode", law.decode)):
             if all(value <= 0 for plane in planes for value in astuple(plane)):
                 yield Problem(f"laws[{place}].{phase}", "the law", "says that steps take no time", "measure again")
+        if law.host.per_step <= 0 and all(plane.fixed <= 0 for plane in law.decode):
+            yield Problem(
+                f"laws[{place}].decode",
+                "0 in every fixedMilliseconds, and in perStepMilliseconds of the host,",
+                "says that a step of little work takes no time",
+                "measure again",
+            )
 
 
 def _content(text: str) -> object:
     try:
-        return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
-        shown = " ".join(str(error).split())
+        with legible():
+            return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except ValueError as error:
         raise MalformedProfileError(
-            [Problem("", "the document", f"is no YAML and no JSON: {shown}", "write one")]
+            [Problem("", "the document", f"is no YAML and no JSON: {error}", "write one")]
         ) from error
 
 

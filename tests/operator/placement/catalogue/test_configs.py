@@ -1,5 +1,6 @@
 """Models by their config.json."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -84,11 +85,39 @@ def test_another_architecture_is_refused_with_those_that_are_known() -> None:
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(UnsupportedConfigError, match=r"Llama-3\.1-8B has no field 'intermediate_size'"):
+    with pytest.raises(UnsupportedConfigError, match=r"Llama-3\.1-8B has no field intermediate_size: give"):
         model_from_config({key: value for key, value in LLAMA.items() if key != "intermediate_size"})
 
 
-@pytest.mark.parametrize("value", ["many", None, [1], 0, -3])
+@pytest.mark.parametrize("value", ["many", "40", [1], 0, -3, 40.5, 40.0, True, math.inf, math.nan, 10**400])
 def test_a_field_of_the_wrong_kind_is_refused(value: object) -> None:
-    with pytest.raises(UnsupportedConfigError):
+    with pytest.raises(UnsupportedConfigError, match=r"has num_attention_heads .{1,62}: expected a whole number"):
         model_from_config(OPT | {"num_attention_heads": value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("hidden_size", math.inf, "has hidden_size inf: expected a whole number from 1 to 10,000,000"),
+        ("hidden_size", 10**400, "has hidden_size 1000+: expected"),
+        ("hidden_size", None, "has no field hidden_size"),
+        ("num_attention_heads", 5000, "has num_attention_heads 5000: expected a whole number from 1 to 4,096"),
+        ("hidden_size", 16, "has num_attention_heads 32: expected a divisor of the hidden_size 16, or a head_dim"),
+        ("num_key_value_heads", -8, "has num_key_value_heads -8: expected a whole number from 1 to 32"),
+        ("num_key_value_heads", 64, "has num_key_value_heads 64: expected a whole number from 1 to 32"),
+        ("num_key_value_heads", 5, "has num_key_value_heads 5: expected a divisor of the 32 attention heads"),
+        ("head_dim", -128, "has head_dim -128: expected"),
+        ("head_dim", "0", "has head_dim '0': expected"),
+        ("tie_word_embeddings", "false", "has tie_word_embeddings 'false': expected true or false"),
+        ("num_local_experts", 8, "has num_local_experts 8: mixtures of experts are not planned, give a dense model"),
+        ("num_experts", 128, "has num_experts 128: mixtures of experts"),
+    ],
+)
+def test_numbers_that_no_dense_model_has_are_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(UnsupportedConfigError, match=message):
+        model_from_config(LLAMA | {field: value})
+
+
+@pytest.mark.parametrize("absent", ["head_dim", "num_local_experts", "tie_word_embeddings"])
+def test_null_counts_as_absent(absent: str) -> None:
+    assert model_from_config(LLAMA | {absent: None}) == model_from_config(LLAMA)

@@ -34,6 +34,9 @@ DOCUMENT: dict[str, Any] = {
     ],
 }
 
+TWO_IN_ONE = "kind: ConfigMap\ndata: {a: b, c: d}"
+ILLEGIBLE = ["a: " + 3000 * "[", 5000 * '{"a":', "a: 2024-99-99"]
+
 # of nine digits: more than anybody measures, fewer than a document has
 amounts = st.integers(0, 10**9).map(lambda digits: digits / 1e9)
 slopes = st.integers(-(10**9), 10**9).map(lambda digits: digits / 1e12)
@@ -186,12 +189,22 @@ def test_steps_that_take_no_time_are_no_profile() -> None:
         read_profile(with_change(["laws", 0, "prefill"], [plane]), allow_poor_fit=True)
 
 
+@pytest.mark.parametrize("fixed", [0, -1])
+def test_a_step_of_little_work_takes_some_time(fixed: int) -> None:
+    document = with_change(["laws", 0, "decode", 0, "fixedMilliseconds"], fixed)
+    with pytest.raises(MalformedProfileError, match=r"laws\[0\]\.decode: 0 in every fixedMilliseconds, .* no time"):
+        read_profile(document, allow_poor_fit=True)
+    by_the_host = yaml.safe_load(document)
+    by_the_host["laws"][0]["host"] = {"perStepMilliseconds": 4}
+    assert read_profile(yaml.safe_dump(by_the_host), allow_poor_fit=True).laws[1].host.per_step == 0.004
+
+
 def test_one_degree_has_one_law() -> None:
     with pytest.raises(MalformedProfileError, match=r"laws\[1\]\.tensorParallelism: 1 stands here twice"):
         read_profile(with_change(["laws"], DOCUMENT["laws"] * 2))
 
 
-@pytest.mark.parametrize("text", ["", "- 1", "{", "a: [", "kind: ConfigMap", "kind: ConfigMap\ndata: {a: b, c: d}"])
+@pytest.mark.parametrize("text", ["", "- 1", "{", "a: [", *ILLEGIBLE, "kind: ConfigMap", TWO_IN_ONE])
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(MalformedProfileError):
         read_profile(text)

@@ -4,8 +4,12 @@ import json
 import pathlib
 from typing import Any
 
-from distserve_cli.planning.errors import naming
+from distserve_cli.planning.errors import BadInput, naming
 from distserve_cli.planning.wishes import Wishes
+from distserve_operator.api import deployment as spec
+from distserve_operator.api.capability import WORKERS, WORKERS_TEXT
+from distserve_operator.api.devices import DeviceType
+from distserve_operator.api.parsing import NVIDIA_GPU
 from distserve_operator.placement.catalogue.configs import model_from_config
 from distserve_operator.placement.catalogue.devices import device
 from distserve_operator.placement.catalogue.models import model_shape
@@ -14,23 +18,27 @@ from distserve_operator.placement.device import Device, Inventory
 from distserve_operator.placement.latency.choosing import latency_model
 from distserve_operator.placement.latency.law import LatencyModel
 from distserve_operator.placement.latency.profile_parsing import parse_profile
+from distserve_operator.placement.legible import legible
 from distserve_operator.placement.model import ModelShape
 from distserve_operator.placement.question import Affinity, FiniteWindow, Question, Steady
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.choosing import choose_arrivals, choose_lengths
-from distserve_operator.placement.workload.path import Path
-from distserve_operator.placement.workload.trace import lengths_of
+from distserve_operator.placement.workload.trace import Trace, lengths_of
 from distserve_operator.placement.workload.workload import Workload
+from distserve_operator.plan.question import device_of, runnable
 
 BYTES_PER_GIGABIT = 1e9 / 8
 
 
-def question_of(wishes: Wishes, trace: Path | None = None, name: str = "") -> Question:
-    """Look everything up. Lengths are those of the trace called `name` when there is one. Raises BadInput."""
+def question_of(wishes: Wishes, trace: Trace | None = None, name: str = "") -> Question:
+    """Look everything up. Lengths are those of the trace called `name` when there is one. Raises BadInput.
+
+    A resource with mode Apply asks what its operator asks: about the fleets that workers can run.
+    """
     model = _model(wishes)
-    with naming(wishes.named("gpu")):
-        gpu = device(wishes.gpu)
-    return Question(
+    cluster = _cluster(wishes)
+    gpu = device_of(cluster)
+    question = Question(
         model=model,
         device=gpu,
         inventory=_inventory(wishes),
@@ -44,6 +52,28 @@ def question_of(wishes: Wishes, trace: Path | None = None, name: str = "") -> Qu
         rule=wishes.rule,
         window=_window(wishes),
         seed=wishes.seed,
+    )
+    if wishes.mode is spec.Mode.PLAN:
+        return question
+    if question.affinity is Affinity.LOW and not WORKERS.inside_nodes:
+        raise BadInput(
+            f"{wishes.named('affinity')}: {WORKERS_TEXT}: choose Auto or High, or mode Plan to only see the answer"
+        )
+    return runnable(question, cluster)
+
+
+def _cluster(wishes: Wishes) -> spec.Cluster:
+    """The devices as a resource would say them. Raises BadInput."""
+    with naming(wishes.named("gpu")):
+        kind = DeviceType(device(wishes.gpu).name)
+    on_cpus = kind is DeviceType.CPU
+    return spec.Cluster(
+        device_type=kind,
+        resource_name=None if on_cpus else NVIDIA_GPU,
+        cores_per_device=wishes.cores_per_device if on_cpus else None,
+        memory_per_device=wishes.memory_per_device,
+        max_devices=_inventory(wishes).most,
+        affinity=spec.Affinity(wishes.affinity),
     )
 
 
@@ -60,7 +90,9 @@ def _model(wishes: Wishes) -> ModelShape:
 
 
 def _config(path: pathlib.Path) -> dict[str, Any]:
-    config = json.loads(_text(path))
+    text = _text(path)
+    with legible():
+        config = json.loads(text)
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds no JSON object")
     return config
@@ -96,7 +128,7 @@ def _workload(wishes: Wishes, model: ModelShape) -> Workload:
         return Workload(choose_lengths(wishes.lengths), arrivals, _longest(wishes, model))
 
 
-def _traced(wishes: Wishes, model: ModelShape, trace: Path, name: str) -> Workload:
+def _traced(wishes: Wishes, model: ModelShape, trace: Trace, name: str) -> Workload:
     with naming(f"--trace {name}"):
         return Workload(lengths_of(trace), longest=_longest(wishes, model))
 

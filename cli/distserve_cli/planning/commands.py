@@ -26,6 +26,11 @@ FILE = click.Path(dir_okay=False, path_type=pathlib.Path)
 def plan_command(filename: TextIO | None, top: int, output: str, **options: object) -> None:
     """Find the placement: with --rate the fewest devices that hold it, else the best goodput per device."""
     wishes = _wishes(filename, options)
+    if wishes.placed:
+        raise BadInput(
+            f"{wishes.origins['placed']}.type is Manual, whose shape is given: write Auto for a search, or see what "
+            "the shape does by distserve simulate -f with --prefill and --decode, or --colocated"
+        )
     if wishes.lengths is None:
         raise BadInput("--lengths is missing: give it, or a resource with spec.workload by -f FILE")
     from distserve_cli.planning.searching import run_search

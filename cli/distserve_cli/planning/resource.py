@@ -1,5 +1,6 @@
 """A DistServeDeployment as wishes: model, targets, workload, cluster and type of placement."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -7,6 +8,10 @@ import yaml
 
 from distserve_cli.planning import quantities
 from distserve_cli.planning.errors import BadInput
+from distserve_operator.api.deployment import Mode
+from distserve_operator.api.devices import DeviceType
+from distserve_operator.api.quantities import parse_bytes
+from distserve_operator.placement.legible import legible
 
 KIND: Final = "DistServeDeployment"
 DTYPES: Final = ("FP32", "FP16", "BF16", "INT8")
@@ -16,12 +21,16 @@ Fields = Mapping[str, Any]
 
 
 def parse_resource(text: str, name: str) -> tuple[dict[str, object], dict[str, str]]:
-    """Wishes of the one DistServeDeployment in a YAML text, and the field that each comes from. Raises BadInput."""
+    """Wishes of the one DistServeDeployment in a YAML text, and the field that each comes from. Raises BadInput.
+
+    What it leaves out has the default of its schema.
+    """
     spec = _spec(text, name)
     found: dict[str, object] = {}
     origins: dict[str, str] = {}
     for wish, path, read in READERS:
         value = _at(spec, path, name)
+        value = DEFAULTS.get(wish) if value is None else value
         if value is None:
             continue
         try:
@@ -34,9 +43,11 @@ def parse_resource(text: str, name: str) -> tuple[dict[str, object], dict[str, s
 
 def _spec(text: str, name: str) -> Fields:
     try:
-        documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict) and each.get("kind") == KIND]
-    except yaml.YAMLError as error:
-        raise BadInput(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+        with legible():
+            every = list(yaml.safe_load_all(text))
+    except ValueError as error:
+        raise BadInput(f"{name} is no YAML: {error}") from error
+    documents = [each for each in every if isinstance(each, dict) and each.get("kind") == KIND]
     if len(documents) != 1:
         raise BadInput(f"{name} has {len(documents)} resources of kind {KIND}: expected one")
     spec = documents[0].get("spec")
@@ -90,12 +101,49 @@ def _distributions(workload: Fields) -> Iterator[str]:
         yield str(VARIATION.read(lengths.get("variationPercent", 100)) / 100 if kind == "LogNormal" else 0)
 
 
-def _only(kind: object) -> str | None:
-    return "colocated" if kind == "Colocated" else None
+def _cores(cluster: object) -> int:
+    """Cores that make a device. As in the schema, CPU fleets alone have them, and always."""
+    assert isinstance(cluster, dict)  # its device type has been read
+    cores, kind = cluster.get("coresPerDevice"), cluster.get("deviceType")
+    on_cpus = str(kind).upper() == DeviceType.CPU
+    if on_cpus and cores is None:
+        raise ValueError("coresPerDevice is missing: deviceType CPU needs the number of cores that make one device")
+    if not on_cpus and cores is not None:
+        raise ValueError(f"coresPerDevice is {cores!r} but deviceType is {kind}: remove it, only CPU has it")
+    return CORES.read_whole(cores) if on_cpus else 1
+
+
+def _memory(quantity: object) -> int:
+    text = str(quantity)
+    size = parse_bytes(text) if len(text) <= MOST_DIGITS and QUANTITY.fullmatch(text) else 0
+    if not LEAST_MEMORY <= size <= MOST_MEMORY:
+        raise ValueError(f"{text!r:.60} is no memory of a device: give a quantity from 64Mi to 1Pi, such as 3Gi")
+    return size
+
+
+def _mode(value: object) -> Mode:
+    return Mode(_one_of(*Mode)(value))
+
+
+def _placed(placement: object) -> bool:
+    """Whether the shape stands in the resource; a placement without a type is Manual, as in the schema."""
+    if not isinstance(placement, dict):
+        raise ValueError(f"{placement!r}: expected fields such as type")
+    kind = placement.get("type")
+    if kind not in (None, "Manual", "Auto"):
+        raise ValueError(f"type {kind!r} is not known: give Manual, Auto")
+    return kind != "Auto"
 
 
 TOKENS: Final = quantities.Quantity("mean number of tokens", 1, 10_000_000)
 VARIATION: Final = quantities.Quantity("variation in percent", 0, 10_000)
+CORES: Final = quantities.Quantity("number of cores", 1, 1024, whole=True)
+QUANTITY: Final = re.compile(r"[0-9]+([.][0-9]+)?([KMGTP]i|[kMGTP]|[eE][0-9]{1,2})?")
+MOST_DIGITS: Final = 32
+LEAST_MEMORY: Final = 64 * 1024**2
+MOST_MEMORY: Final = 1024**5
+
+DEFAULTS: Final[Mapping[str, object]] = {"dtype": "BF16", "mode": "Apply"}
 
 # name of the wish, path below spec, and how its value is read
 READERS: Final[tuple[tuple[str, str, Callable[[object], object]], ...]] = (
@@ -111,5 +159,8 @@ READERS: Final[tuple[tuple[str, str, Callable[[object], object]], ...]] = (
     ("gpu", "cluster.deviceType", _text),
     ("max_devices", "cluster.maxDevices", quantities.DEVICES.read_whole),
     ("affinity", "cluster.affinity", _one_of(*AFFINITIES)),
-    ("only", "placement.type", _only),
+    ("cores_per_device", "cluster", _cores),
+    ("memory_per_device", "cluster.memoryPerDevice", _memory),
+    ("mode", "mode", _mode),
+    ("placed", "placement", _placed),
 )

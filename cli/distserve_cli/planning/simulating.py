@@ -21,8 +21,8 @@ from distserve_operator.placement.answer import Served
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.simulating import PlacementError, simulate
-from distserve_operator.placement.workload.path import Path
 from distserve_operator.placement.workload.reading import read_trace
+from distserve_operator.placement.workload.trace import Trace
 
 MOST_NODES = 100_000
 
@@ -48,7 +48,7 @@ class Bench:
 
     question: Question
     placement: Placement
-    trace: Path | None
+    trace: Trace | None
 
     def at(self, question: Question, place: float) -> Served:
         """Simulate at a rate, or the trace at a multiple of its speed. Raises BadInput."""
@@ -58,7 +58,7 @@ class Bench:
             else:
                 (served,) = simulate(question, self.placement, trace=faster(self.trace, place))
         except PlacementError as error:
-            raise BadInput(f"{self.placement}: {error}") from error
+            raise BadInput(f"{self.placement} cannot be: {error}") from error
         return served
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from distserve_cli.planning.errors import BadInput
+from distserve_operator.api.deployment import Mode
 
 REQUIRED = {
     "model": "spec.model.uri",
@@ -13,6 +14,7 @@ REQUIRED = {
     "tpot_ms": "spec.slo.tpotMilliseconds",
 }
 NODE_DEVICES = 8
+GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Wishes:
     max_model_length: int | None = None
     nodes: int | None = None
     gpus_per_node: int = NODE_DEVICES
+    cores_per_device: int = 1  # where a device is a slot of cores; bytes of its memory
+    memory_per_device: int = 4 * GIB
     max_devices: int | None = None
     affinity: str = "Auto"
     link_gbps: float | None = None
@@ -42,6 +46,8 @@ class Wishes:
     rule: Literal["joint", "paper"] = "joint"
     requests: int | None = None
     finite_window: bool = False
+    mode: Mode = Mode.PLAN  # without a resource there is nobody who would carry the answer out
+    placed: bool = False  # by the resource itself, whose type of placement is Manual
     seed: int = 0
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,7 +66,7 @@ def gather(options: Mapping[str, object], resource: Mapping[str, object], origin
     """Options over the fields of a resource; an option that was not given is None or False.
 
     Raises:
-        BadInput: when something is missing without which nothing can be planned.
+        BadInput: when something is missing without which nothing can be planned, or when two wishes contradict.
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, path in REQUIRED.items():
@@ -68,4 +74,6 @@ def gather(options: Mapping[str, object], resource: Mapping[str, object], origin
             raise BadInput(f"{option(name)} is missing: give it, or a resource with {path} by -f FILE")
     kept = {name: path for name, path in origins.items() if name not in given}
     fields: dict[str, Any] = {**resource, **given, "origins": kept}
+    if (fields.get("rule"), fields.get("only")) == ("paper", "colocated"):
+        raise BadInput("--only colocated: --rule paper knows no colocated fleets, leave one of the two out")
     return Wishes(**fields)

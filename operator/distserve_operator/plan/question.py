@@ -40,7 +40,7 @@ def question_of(wanted: Wanted, targets: Targets, survey: Survey) -> Question:
         rate=targets.workload.requests_per_second,
         affinity=Affinity(wanted.cluster.affinity),
     )
-    return question if wanted.mode is Mode.PLAN else _runnable(question, wanted.cluster)
+    return question if wanted.mode is Mode.PLAN else runnable(question, wanted.cluster)
 
 
 def device_of(cluster: Cluster) -> Device:
@@ -53,7 +53,7 @@ def device_of(cluster: Cluster) -> Device:
     return replace(one, memory=cluster.memory_per_device, flops=flops, bandwidth=cores * one.bandwidth)
 
 
-def _runnable(question: Question, cluster: Cluster) -> Question:
+def runnable(question: Question, cluster: Cluster) -> Question:
     """The same, of the fleets in `WORKERS` alone and with the KV cache that worker pods really have."""
     return replace(
         question,

@@ -142,6 +142,7 @@ def test_a_resource_asks_the_same_question(tmp_path: Path) -> None:
         (["--lengths", "zipf"], "'zipf' names no lengths: expected FILE.csv, sharegpt, fixed:PROMPT,OUTPUT"),
         (["--lengths", "none.csv"], "none.csv cannot be read: No such file"),
         (["--arrivals", "gamma"], "--arrivals gamma: 'gamma' names no arrivals: expected poisson, gamma:CV or fixed"),
+        (["--rule", "paper", "--only", "colocated"], "--only colocated: --rule paper knows no colocated fleets"),
         (["--profile", "/none"], "--profile /none: it cannot be read: No such file"),
         (["-f", "/none"], "/none"),
     ],
@@ -151,6 +152,26 @@ def test_bad_input_is_named_with_its_value_and_what_would_do(arguments: list[str
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("option", ["--model", "--profile", "-f"])
+def test_a_file_that_is_nested_without_end_is_no_traceback(option: str, tmp_path: Path) -> None:
+    """A parser runs out of stack."""
+    file = tmp_path / "deep.json"
+    file.write_text(("" if option == "--model" else "a: ") + 5000 * "[")
+    done = run(*SMALL, option, str(file))
+    assert done.exit_code == 2
+    assert "it is nested too deeply: write it with fewer levels" in done.stderr
+
+
+def test_a_resource_with_a_shape_of_its_own_is_for_simulate(tmp_path: Path) -> None:
+    file = tmp_path / "cr.yaml"
+    file.write_text(f"{RESOURCE}  placement: {{type: Manual, colocated: {{replicas: 2}}}}\n")
+    done = run("-f", str(file))
+    assert done.exit_code == 2
+    assert "cr.yaml: spec.placement.type is Manual, whose shape is given: write Auto" in done.stderr
+    simulated = ["simulate", "-f", str(file), "--colocated", "1,1,2", "--rates", "1", "--requests", "100"]
+    assert CliRunner().invoke(main, simulated).exit_code == 0
 
 
 def test_what_is_missing_is_named() -> None:

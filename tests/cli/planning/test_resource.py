@@ -8,6 +8,7 @@ import yaml
 from distserve_cli.planning.errors import BadInput
 from distserve_cli.planning.resource import parse_resource
 from distserve_cli.planning.wishes import gather
+from distserve_operator.api.deployment import Mode
 
 SPEC: dict[str, Any] = {
     "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct", "dtype": "BF16", "maxModelLength": 8192},
@@ -58,9 +59,18 @@ def test_what_is_missing_is_named_with_its_option_and_its_field() -> None:
         gather({}, *parse_resource(text_of({**SPEC, "slo": {}}), "cr.yaml"))
 
 
-def test_a_colocated_deployment_is_planned_as_one() -> None:
-    wishes = gather({}, *parse_resource(text_of(changed("placement.type", "Colocated")), "cr.yaml"))
-    assert wishes.only == "colocated"
+def test_what_is_left_out_has_the_default_of_the_schema() -> None:
+    wishes = gather({}, *parse_resource(text_of(changed("model", {"uri": "hf://facebook/opt-13b"})), "cr.yaml"))
+    assert (wishes.dtype, wishes.mode, wishes.affinity) == ("BF16", Mode.APPLY, "Low")
+    assert (wishes.cores_per_device, wishes.memory_per_device) == (1, 4 * 1024**3)
+
+
+@pytest.mark.parametrize(
+    ("placement", "placed"),
+    [({"type": "Auto"}, False), ({"type": "Manual", "colocated": {}}, True), ({"colocated": {}}, True), (None, False)],
+)
+def test_a_placement_of_type_manual_is_known(placement: object, placed: bool) -> None:
+    assert gather({}, *parse_resource(text_of(changed("placement", placement)), "cr.yaml")).placed is placed
 
 
 def test_other_resources_of_the_file_do_not_matter() -> None:
@@ -75,6 +85,10 @@ def test_other_resources_of_the_file_do_not_matter() -> None:
         ("kind: Pod", "has 0 resources"),
         (f"{text_of(SPEC)}---\n{text_of(SPEC)}", "has 2 resources"),
         ("a: [", "cr.yaml is no YAML: while parsing"),
+        ("name: 2024-99-99", r"cr.yaml is no YAML: a value is none of its kind \(month must be in 1..12\): correct it"),
+        (f"a: {3000 * '['}", "cr.yaml is no YAML: it is nested too deeply"),
+        ("a: !!timestamp noon", "cr.yaml is no YAML: a value is none of its kind"),
+        ("a: !!bool maybe", "cr.yaml is no YAML: a value is none of its kind"),
         ("kind: DistServeDeployment", "cr.yaml: spec is missing"),
         ("kind: DistServeDeployment\nspec: 3", "cr.yaml: spec is missing"),
     ],
@@ -104,6 +118,16 @@ def test_a_text_without_a_deployment_is_refused(text: str, message: str) -> None
         ("cluster.maxDevices", 0, r"spec.cluster.maxDevices: 0 is no number of devices"),
         ("cluster.affinity", "Medium", r"spec.cluster.affinity: 'Medium' is not known: give Low, High, Auto"),
         ("cluster.deviceType", 5, r"spec.cluster.deviceType: 5 is no text"),
+        ("cluster.coresPerDevice", 2, r"spec.cluster: coresPerDevice is 2 but deviceType is H100-80GB: remove it"),
+        ("cluster.deviceType", "CPU", r"spec.cluster: coresPerDevice is missing: deviceType CPU needs the number"),
+        ("cluster", {"deviceType": "CPU", "coresPerDevice": 0}, r"spec.cluster: 0 is no number of cores: give"),
+        ("cluster.memoryPerDevice", "3Gb", r"spec.cluster.memoryPerDevice: '3Gb' is no memory of a device: give a"),
+        ("cluster.memoryPerDevice", "1e99", r"spec.cluster.memoryPerDevice: '1e99' is no memory of a device"),
+        ("placement.type", "Autto", r"spec.placement: type 'Autto' is not known: give Manual, Auto"),
+        ("placement.type", "Colocated", r"spec.placement: type 'Colocated' is not known: give Manual, Auto"),
+        ("placement.type", ["Colocated"], r"spec.placement: type \['Colocated'\] is not known: give Manual, Auto"),
+        ("placement", "Auto", r"spec.placement: 'Auto': expected fields such as type"),
+        ("mode", "Dream", r"spec.mode: 'Dream' is not known: give Apply, Plan"),
         ("model.dtype", "FP4", r"spec.model.dtype: 'FP4' is not known"),
         ("model.maxModelLength", 0.5, r"spec.model.maxModelLength: 0.5 is no number of tokens"),
     ],

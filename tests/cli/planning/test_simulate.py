@@ -104,9 +104,16 @@ def test_kv_takes_the_link_that_the_affinity_allows() -> None:
         ([*LENGTHS, "--colocated", "1,0,1", "--rates", "1"], "'0' is no tp, pp or replicas"),
         (
             [*LENGTHS, "--colocated", "7,1,1", "--rates", "1"],
-            "1xTP7 colocated: tp 7: there is no latency for it, only for tp 1",
+            "1xTP7 colocated cannot be: TP7: the 40 heads of OPT-13B cannot be shared out to 7 devices",
         ),
-        ([*LENGTHS, "--colocated", "1,41,1", "--rates", "1"], "1xTP1PP41 colocated: TP1PP41: "),
+        (
+            [*LENGTHS, "--colocated", "5,1,1", "--rates", "1"],
+            "1xTP5 colocated cannot be: TP5: there is no latency for tp 5, only for tp 1, 2",
+        ),
+        (
+            [*LENGTHS, "--colocated", "1,1000,1", "--rates", "1"],
+            "1xTP1PP1000 colocated cannot be: TP1PP1000: OPT-13B has no more than 40 layers",
+        ),
         (
             [*LENGTHS, "--colocated", "1,1,9", "--nodes", "1", "--rates", "1"],
             "9xTP1 takes 9 devices and does not fit 1 node",
@@ -136,7 +143,7 @@ def test_bad_input_is_named_with_its_value_and_what_would_do(arguments: list[str
     [
         ("9,5,x", "--trace: line 3 of trace.csv: output_tokens is 'x': expected a whole number"),
         ("nan,5,5", "line 3 of trace.csv: arrival_seconds is 'nan'"),
-        ("9,2000,64", "the request of row 2 has 2000 + 64 tokens, more than the model's context of 2048"),
+        ("9,2000,64", "the request of line 3 has 2000 + 64 tokens, more than the model's context of 2048"),
     ],
 )
 def test_a_broken_line_of_a_trace_is_named(line: str, message: str, trace: Path) -> None:

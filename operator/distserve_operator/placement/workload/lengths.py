@@ -1,7 +1,7 @@
 """How many tokens requests have: the same for all, lognormal, or as somebody recorded them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -46,16 +46,24 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class Empirical:
-    """Recorded pairs (prompt, output). Pairs stay pairs: long prompts often have their own kind of output."""
+    """Recorded pairs (prompt, output). Pairs stay pairs: long prompts often have their own kind of output.
+
+    `lines` are where they stand in their file; empty: they come from none.
+    """
 
     pairs: tuple[tuple[int, int], ...]
+    lines: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not self.pairs:
             raise WorkloadError("there are no lengths: give at least one pair of prompt and output tokens")
-        for row, (prompt, output) in enumerate(self.pairs, start=1):
-            _check(f"prompt of row {row}", prompt, 1, MOST_TOKENS)
-            _check(f"output of row {row}", output, 1, MOST_TOKENS)
+        for place, (prompt, output) in enumerate(self.pairs):
+            _check(f"prompt of {self.where(place)}", prompt, 1, MOST_TOKENS)
+            _check(f"output of {self.where(place)}", output, 1, MOST_TOKENS)
+
+    def where(self, place: int) -> str:
+        """What to call the pair at a place, counted from 0, for people."""
+        return f"line {self.lines[place]}" if self.lines else f"row {place + 1}"
 
 
 Lengths = Fixed | LogNormal | Empirical

@@ -7,13 +7,12 @@ from typing import TypeVar
 
 from distserve_operator.placement.workload.errors import WorkloadError
 from distserve_operator.placement.workload.lengths import Empirical
-from distserve_operator.placement.workload.path import Path
-from distserve_operator.placement.workload.trace import parse_lengths, parse_trace
+from distserve_operator.placement.workload.trace import Trace, parse_lengths, parse_trace
 
 Parsed = TypeVar("Parsed")
 
 
-def read_trace(path: pathlib.Path) -> Path:
+def read_trace(path: pathlib.Path) -> Trace:
     """A CSV file arrival_seconds,prompt_tokens,output_tokens. Raises WorkloadError."""
     return _read(path, parse_trace)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,14 @@ LENGTH_COLUMNS: Final = ("prompt_tokens", "output_tokens")
 TRACE_COLUMNS: Final = ("arrival_seconds", *LENGTH_COLUMNS)
 
 
-def parse_trace(lines: Iterable[str], name: str) -> Path:
+@dataclass(frozen=True, slots=True)
+class Trace(Path):
+    """Requests of a file, each with the number of its line."""
+
+    lines: tuple[int, ...]
+
+
+def parse_trace(lines: Iterable[str], name: str) -> Trace:
     """Requests as they came; arrivals are seconds after the first one, at `rate` 1 in the time of the trace.
 
     Raises:
@@ -23,6 +31,7 @@ def parse_trace(lines: Iterable[str], name: str) -> Path:
     """
     arrivals: list[float] = []
     pairs: list[tuple[int, int]] = []
+    numbers: list[int] = []
     for line, (arrival, prompt, output) in rows(lines, name, TRACE_COLUMNS):
         where = f"line {line} of {name}"
         arrivals.append(_seconds(arrival, where))
@@ -32,24 +41,28 @@ def parse_trace(lines: Iterable[str], name: str) -> Path:
                 "sort the trace by arrival"
             )
         pairs.append(_pair(prompt, output, where))
+        numbers.append(line)
     if not pairs:
         raise WorkloadError(f"{name} has no requests: expected a line {','.join(TRACE_COLUMNS)} for each")
     table = np.array(pairs, np.int64)
-    return Path(np.array(arrivals) - arrivals[0], table[:, 0].copy(), table[:, 1].copy())
+    return Trace(np.array(arrivals) - arrivals[0], table[:, 0].copy(), table[:, 1].copy(), tuple(numbers))
 
 
 def parse_lengths(lines: Iterable[str], name: str) -> Empirical:
     """Pairs of prompt and output tokens in the order of the file. Raises WorkloadError as `parse_trace`."""
-    found = rows(lines, name, LENGTH_COLUMNS)
-    pairs = tuple(_pair(prompt, output, f"line {line} of {name}") for line, (prompt, output) in found)
+    pairs: list[tuple[int, int]] = []
+    numbers: list[int] = []
+    for line, (prompt, output) in rows(lines, name, LENGTH_COLUMNS):
+        pairs.append(_pair(prompt, output, f"line {line} of {name}"))
+        numbers.append(line)
     if not pairs:
         raise WorkloadError(f"{name} has no requests: expected a line {','.join(LENGTH_COLUMNS)} for each")
-    return Empirical(pairs)
+    return Empirical(tuple(pairs), tuple(numbers))
 
 
-def lengths_of(trace: Path) -> Empirical:
+def lengths_of(trace: Trace) -> Empirical:
     """The lengths of a trace without their arrivals."""
-    return Empirical(tuple(zip(trace.prompts.tolist(), trace.outputs.tolist(), strict=True)))
+    return Empirical(tuple(zip(trace.prompts.tolist(), trace.outputs.tolist(), strict=True)), trace.lines)
 
 
 def _pair(prompt: str, output: str, where: str) -> tuple[int, int]:

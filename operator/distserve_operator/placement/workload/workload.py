@@ -82,8 +82,8 @@ def _check_fit(lengths: Lengths, longest: int) -> None:
         case LogNormal():
             _check_request("the mean request", lengths.mean_in, lengths.mean_out, longest)
         case Empirical(pairs):
-            for row, (prompt, output) in enumerate(pairs, start=1):
-                _check_request(f"the request of row {row}", prompt, output, longest)
+            for place, (prompt, output) in enumerate(pairs):
+                _check_request(f"the request of {lengths.where(place)}", prompt, output, longest)
 
 
 def _check_request(what: str, prompt: float, output: float, longest: int) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from distserve_operator.placement.workload.errors import WorkloadError
 from distserve_operator.placement.workload.reading import read_lengths, read_trace
 from distserve_operator.placement.workload.trace import lengths_of, parse_lengths, parse_trace
+from distserve_operator.placement.workload.workload import Workload
 
 HEADER = "arrival_seconds,prompt_tokens,output_tokens"
 
@@ -93,6 +94,16 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WorkloadError, match=r"binary.csv is no text in UTF-8"):
         read_lengths(binary)
+
+
+def test_requests_know_their_lines() -> None:
+    """A quoted text may go on in other lines."""
+    lines = ["user,arrival_seconds,prompt_tokens,output_tokens\n", '"ann\n', 'lee",0,55,4\n', "bob,1,2000,9\n"]
+    assert lengths_of(parse_trace(lines, "t.csv")).lines == (2, 4)
+    with pytest.raises(WorkloadError, match=r"the request of line 4 has 2000 \+ 9 tokens"):
+        Workload(lengths_of(parse_trace(lines, "t.csv")), longest=2008)
+    with pytest.raises(WorkloadError, match=r"the request of line 3 has 7 \+ 2 tokens"):
+        Workload(parse_lengths(["prompt_tokens,output_tokens", "1,2", "7,2"], "l.csv"), longest=8)
 
 
 def test_lengths_alone_need_no_arrivals() -> None:

@@ -82,7 +82,7 @@ def test_targets_beyond_the_device_are_answered_with_what_it_reaches() -> None:
     [
         ({"free": ()}, "NotEnoughDevices", "a fleet takes at least 1 CPU device, 0 are free on the nodes"),
         ({"free": (), "mode": "Plan"}, "NotEnoughDevices", "a fleet takes at least 1 CPU device"),
-        ({"cluster": {"memoryPerDevice": "200Mi"}}, "DoesNotFit", "Memory: no instance fits 4 free devices on 1 nodes"),
+        ({"cluster": {"memoryPerDevice": "200Mi"}}, "DoesNotFit", "Memory: no instance fits 4 free devices on 1 node"),
         ({"model": {"uri": "hf://a/SmolLM2-135M", "maxModelLength": 100}}, "WorkloadInvalid", "60 + 60 tokens"),
     ],
 )

@@ -8,13 +8,13 @@ from typing import Final, Literal
 from distserve_operator.placement.answer import Candidate, Counted, Plan
 from distserve_operator.placement.question import Affinity, Question
 from distserve_operator.placement.rates import PER_DEVICE, Ladder
-from distserve_operator.placement.search import explaining, joint
+from distserve_operator.placement.search import explaining, joint, refusing
 from distserve_operator.placement.search.cells import bounded, cells_of, one_cell, repeated
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.fewest import by_devices
-from distserve_operator.placement.search.paper import paper_rule
+from distserve_operator.placement.search.paper import largest_that_fits, paper_rule
 from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
-from distserve_operator.placement.search.spaces import fits, shapes
+from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.search.verifying import Verifier
 from distserve_operator.placement.shape import Colocated, Placement
 from distserve_operator.placement.workload.path import Path
@@ -67,10 +67,10 @@ def plan(question: Question) -> Plan:
     """The placement for a question, and why. Deterministic: equal questions have equal answers."""
     some = replace(question, inventory=bounded(question.inventory, MOST))
     if not some.inventory.devices or not shapes(some):
-        return explaining.nothing_fits(question)
+        return refusing.nothing_fits(question)
     path = path_of(question)
     if question.rule == "paper":
-        return _by_the_paper(question, path)
+        return _by_the_paper(replace(question, only="disaggregated"), path)
     cells = cells_of(some)
     if cells * len(KINDS) > question.inventory.devices:
         cells = 1
@@ -159,20 +159,24 @@ def _by_the_paper(question: Question, path: Path) -> Plan:
     evaluator = Evaluator(replace(question, inventory=bounded(question.inventory, MOST)), path)
     searched = _Searched(evaluator)
     search = _Search(question, [searched])
-    placement = paper_rule(evaluator)
-    if placement is None:
+    wanted = paper_rule(evaluator)
+    if wanted is None:
         return _explained(search, None, feasible=False)
+    placement = largest_that_fits(wanted, question.inventory)
+    if placement is None:
+        return refusing.too_few(question, None, wanted)
     near = evaluator.ladder.level(placement, evaluator.goodput(placement))
     searched.finalists = [(placement, near)]
     winner = race(search.verifier, searched.finalists)
-    return _explained(search, winner, feasible=fits(placement, question.inventory))
+    found = _explained(search, winner, feasible=placement == wanted)
+    return found if placement == wanted else refusing.too_few(question, found, wanted)
 
 
 def _explained(search: _Search, winner: Winner | None, feasible: bool) -> Plan:
     """The plan for the best finalist, with the best of each kind and some that came close."""
     verifier = search.verifier
     if winner is None or winner.level is None:
-        return explaining.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
+        return refusing.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
     chosen = verifier.measure(winner.placement, winner.level)
     kind = next(kind for kind in search.kinds if kind.of(winner.placement))
     others = [_measured(verifier, *one) for one in _others(search, winner)]

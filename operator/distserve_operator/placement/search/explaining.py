@@ -1,23 +1,23 @@
 """Why a plan is what it is: figures and sentences for people."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
+from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan
 from distserve_operator.placement.bounds import largest_batch, step_seconds
 from distserve_operator.placement.goodput import served
-from distserve_operator.placement.memory import block_bytes_per_device, shape_problem, weight_bytes_per_device
+from distserve_operator.placement.memory import block_bytes_per_device, weight_bytes_per_device
 from distserve_operator.placement.question import Question
-from distserve_operator.placement.rates import rate_at
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.search.verifying import Verifier
 from distserve_operator.placement.serving import decode_rules, link_of
-from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
+from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool
 
 TIE = 0.05  # relative difference below which two kinds of fleet are called equal
 _USUAL_CHUNK = 1024  # tokens, where the best colocated fleet has none
 _OVERLAP_STEP = 0.05
+_FREED = 1.2  # by so much more goodput is the link to blame for what is missing
 _PAST = 1.05  # the rate at which the binding target shows, as a multiple of goodput
 
 
@@ -40,7 +40,7 @@ def explain(
         feasible=feasible,
         chosen=chosen,
         served=verifier.watch(chosen.placement, rate),
-        kv=kv_move(question, chosen.placement, evaluator.demand.prompt),
+        kv=kv_move(question, evaluator, chosen.placement),
         memory_per_device=memory(question, chosen.placement),
         binding=binding(question, evaluator, chosen),
         reasons=tuple(reasons(question, chosen, split, both, feasible)),
@@ -59,87 +59,20 @@ def _rank(question: Question, one: Candidate) -> tuple[float, float]:
     return one.placement.devices if question.rate is not None else 0, -one.per_device
 
 
-def nothing_fits(question: Question) -> Plan:
-    """No instance fits the devices at all."""
-    devices = question.inventory.devices
-    if devices == 0:
-        return _empty(question, "Devices: there are no free devices", (), Counted(0, 0, 0), None)
-    problems = [
-        problem
-        for tp in sorted(question.latency.laws)
-        if (problem := shape_problem(question.model, question.device, Shape(tp, 1))) is not None
-    ]
-    where = f"{devices} free {_of('device', devices)} on {len(question.inventory.free)} nodes"
-    return _empty(question, f"Memory: no instance fits {where}", tuple(problems), Counted(0, 0, 0), None)
-
-
-def _of(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
-
-
-def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) -> Plan:
-    """No placement holds the targets at any rate: the best that can be had, on idle instances, and what binds."""
-    best = min(idle(question, evaluator), key=lambda one: one[0])
-    placement, served_ = best[1], best[2]
-    missed = [
-        f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
-        for name, seconds, target in _against_targets(question, served_)
-        if seconds > target
-    ]
-    lowest = served_.attainment * 100
-    binding_ = missed[0] if missed else f"attainment: {lowest:.4g} % on an idle fleet, the target is higher"
-    plan = _empty(question, binding_, tuple(missed[1:]), counted, served_)
-    return replace(plan, chosen=Candidate(placement, 0.0, (0.0, 0.0)), memory_per_device=memory(question, placement))
-
-
-def idle(question: Question, evaluator: Evaluator) -> list[tuple[float, Placement, Served]]:
-    """One instance of every shape, for both phases, nearly without load; with how far the worst target is missed."""
-    found = []
-    for shape in shapes(question):
-        one = Pool(shape, 1)
-        placement: Placement = Disaggregated(one, one) if question.only == "disaggregated" else Colocated(one)
-        seen = served(evaluator.watch(placement, rate_at(0)), rate_at(0), question)
-        found.append(
-            (max(seconds / target for _, seconds, target in _against_targets(question, seen)), placement, seen)
-        )
-    return found
-
-
-def _against_targets(question: Question, seen: Served) -> list[tuple[str, float, float]]:
-    slo = question.slo
-    targets = [("TTFT", seen.ttft.p90, slo.ttft), ("TPOT", seen.tpot.p90, slo.tpot)]
-    return [*targets, ("Gap", seen.gap.p90, slo.gap)] if slo.gap is not None else targets
-
-
-def _empty(
-    question: Question, binding_: str, reasons: tuple[str, ...], counted: Counted, served: Served | None
-) -> Plan:
-    return Plan(
-        False,
-        None,
-        served,
-        None,
-        {},
-        binding_,
-        reasons,
-        None,
-        "",
-        None,
-        None,
-        None,
-        (),
-        counted,
-        question.latency.source,
-    )
-
-
-def kv_move(question: Question, placement: Placement, prompt: float) -> KvMove | None:
-    """The KV of the mean prompt on the link it takes; None where it stays."""
-    if not isinstance(placement, Disaggregated):
+def kv_move(question: Question, evaluator: Evaluator, placement: Placement) -> KvMove | None:
+    """The KV of the mean request that moves, on the link it takes; None where all stay."""
+    demand = evaluator.demand
+    if not isinstance(placement, Disaggregated) or demand.moving == 0:
         return None
     link = link_of(question, placement)
-    moved = question.model.kv_bytes_per_token * prompt
+    moved = question.model.kv_bytes_per_token * demand.moved / demand.moving
     return KvMove(moved, moved / link.bytes_per_second, link.name)
+
+
+def with_free_links(question: Question) -> Question:
+    """The same question, were KV moved in no time."""
+    device = replace(question.device, node_link=math.inf, network_link=math.inf)
+    return replace(question, device=device, network_bytes_per_second=None)
 
 
 def memory(question: Question, placement: Placement) -> dict[str, float]:
@@ -168,6 +101,14 @@ def _kv_bytes(question: Question, pool: Pool) -> float:
 def binding(question: Question, evaluator: Evaluator, chosen: Candidate) -> str:
     """What keeps the goodput from being higher: the target that most requests miss a little above it, and why."""
     slo = question.slo
+    freed = chosen.goodput * _FREED
+    if _link_binds(question, evaluator, chosen.placement, freed):
+        kv = kv_move(question, evaluator, chosen.placement)
+        assert kv is not None  # else there is nothing that a link could slow down
+        return (
+            f"Link: the KV of a request takes {kv.seconds * 1e3:.3g} ms on the {kv.link}; "
+            f"were it there at once, {freed:.3g} req/s would be held"
+        )
     rate = chosen.goodput * _PAST
     past = served(evaluator.watch(chosen.placement, rate), rate, question)
     worst = {
@@ -180,6 +121,13 @@ def binding(question: Question, evaluator: Evaluator, chosen: Candidate) -> str:
         return "Memory: the KV cache of the decode instances is full before TPOT is reached"
     target = {"TTFT": slo.ttft, "TPOT": slo.tpot, "Gap": slo.gap or 0.0}[name]
     return f"{name}: above {chosen.goodput:.3g} req/s too many requests miss {target * 1e3:g} ms"
+
+
+def _link_binds(question: Question, evaluator: Evaluator, placement: Placement, rate: float) -> bool:
+    """Whether a fleet that misses its targets at a rate would meet them, were KV moved in no time."""
+    if not isinstance(placement, Disaggregated) or evaluator.passes(placement, rate):
+        return False
+    return Evaluator(with_free_links(question), evaluator.path).passes(placement, rate)
 
 
 def _memory_binds(question: Question, evaluator: Evaluator, placement: Placement) -> bool:

@@ -4,10 +4,12 @@ Algorithm 1 takes each phase on its own, Algorithm 2 a unit of both inside nodes
 """
 
 import math
+from dataclasses import replace
 
+from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Affinity
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.spaces import shapes, units
+from distserve_operator.placement.search.spaces import fits, shapes, units
 from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape
 
 
@@ -53,6 +55,28 @@ def paper_rule(evaluator: Evaluator) -> Placement | None:
             return algorithm_2(evaluator)
         case Affinity.AUTO:
             return algorithm_2(evaluator) or algorithm_1(evaluator)
+
+
+def largest_that_fits(wanted: Placement, inventory: Inventory) -> Placement | None:
+    """Of fleets with the same proportions the largest, up to `wanted`, that the nodes have room for; None: none is."""
+    assert isinstance(wanted, Disaggregated)
+    copies = wanted.units if wanted.units > 1 else max(wanted.prefill.replicas, wanted.decode.replicas)
+    low, high = 0, copies + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(_part(wanted, middle, copies), inventory) else (low, middle)
+    return _part(wanted, low, copies) if low else None
+
+
+def _part(wanted: Disaggregated, some: int, copies: int) -> Disaggregated:
+    """So many of all copies, no phase without an instance."""
+    prefill, decode = (math.ceil(pool.replicas * some / copies) for pool in (wanted.prefill, wanted.decode))
+    return replace(
+        wanted,
+        prefill=Pool(wanted.prefill.shape, prefill),
+        decode=Pool(wanted.decode.shape, decode),
+        units=math.ceil(wanted.units * some / copies),
+    )
 
 
 def _best(goodputs: dict[Shape, float]) -> Shape | None:

@@ -1,0 +1,135 @@
+"""Plans for what cannot be had: no instance fits, or no placement holds the targets at any rate; with what binds."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from distserve_operator.placement.answer import Candidate, Counted, Plan, Served
+from distserve_operator.placement.goodput import served
+from distserve_operator.placement.memory import shape_problem
+from distserve_operator.placement.question import Question
+from distserve_operator.placement.rates import rate_at
+from distserve_operator.placement.search.evaluating import Evaluator
+from distserve_operator.placement.search.explaining import kv_move, memory, with_free_links
+from distserve_operator.placement.search.spaces import Anywhere, Both, InsideNodes, families, shapes
+from distserve_operator.placement.shape import Disaggregated, Placement, Shape
+
+_Idle = tuple[float, Placement, Served]  # with how far the worst target is missed
+
+
+def nothing_fits(question: Question) -> Plan:
+    """No instance fits the devices at all, or no fleet of the kind that was asked for."""
+    devices, degrees = question.inventory.devices, sorted(question.latency.laws)
+    if devices == 0:
+        return _empty(question, "Devices: there are no free devices")
+    where = f"{_counted(devices, 'free device')} on {_counted(question.inventory.nodes, 'node')}"
+    if shapes(question):
+        return _empty(
+            question, f"Devices: no prefill instance fits {where} beside a decode instance, as disaggregation takes"
+        )
+    widest = min(devices, max(question.inventory.free))
+    if degrees[0] > widest:
+        known = ", ".join(map(str, degrees))
+        reason = f"latencies are known for tp {known} alone ({question.latency.source})"
+        return _empty(question, f"Devices: no node has {degrees[0]} free devices for tp {degrees[0]}", reason)
+    problems = [problem for tp in degrees if (problem := _problem(question, tp, widest)) is not None]
+    return _empty(question, f"Memory: no instance fits {where}", *problems)
+
+
+def _problem(question: Question, tp: int, widest: int) -> str | None:
+    if tp > widest:
+        return f"TP{tp}: no node has so many free devices"
+    return shape_problem(question.model, question.device, Shape(tp, 1))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def too_few(question: Question, plan: Plan | None, wanted: Placement) -> Plan:
+    """What a rule asks for is more than there is; `plan` is of the largest such fleet that fits, None: none does."""
+    load = "" if question.rate is None else f" for {question.rate:g} req/s"
+    takes = f"the paper's rule takes {wanted.devices} devices{load} ({wanted})"
+    binding = f"Devices: {takes}, which do not fit the {question.inventory.devices} that are free"
+    return _empty(question, binding) if plan is None else replace(plan, binding=binding)
+
+
+def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) -> Plan:
+    """No placement holds the targets at any rate: the best that can be had, on idle instances, and what binds."""
+    found = idle(question, evaluator)
+    if not found:
+        return nothing_fits(question)
+    _, placement, seen = min(found, key=lambda one: one[0])
+    missed = [
+        f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
+        for name, seconds, target in _against_targets(question, seen)
+        if seconds > target
+    ]
+    lowest = seen.attainment * 100
+    reasons = missed or [f"attainment: {lowest:.4g} % on an idle fleet, the target is higher"]
+    kv = kv_move(question, evaluator, placement)
+    if missed and kv is not None and _one_idle(with_free_links(question), evaluator, placement)[0] <= 1:
+        reasons = [f"Link: the KV of a request takes {kv.seconds * 1e3:.4g} ms on the {kv.link}", *reasons]
+    return replace(
+        _empty(question, *reasons),
+        chosen=Candidate(placement, 0.0, (0.0, 0.0)),
+        served=seen,
+        kv=kv,
+        memory_per_device=memory(question, placement),
+        counted=counted,
+    )
+
+
+def idle(question: Question, evaluator: Evaluator) -> list[_Idle]:
+    """One instance of every shape, for both phases, nearly without load; where the devices have room for it."""
+    return [_one_idle(question, evaluator, placement) for placement in _smallest_fleets(question)]
+
+
+def _smallest_fleets(question: Question) -> Iterator[Placement]:
+    """Of every shape the fleet with one instance, or one of each phase; no more than there is room for."""
+    met: set[Shape] = set()
+    for family in families(question):
+        placement = family.at((1, 1) if isinstance(family, Anywhere) else (1,))
+        pools = (placement.prefill, placement.decode) if isinstance(placement, Disaggregated) else (placement.pool,)
+        shape = pools[0].shape
+        same = all(pool.shape == shape and pool.replicas == 1 for pool in pools)
+        if same and shape not in met and _has_room(family, question):
+            met.add(shape)
+            yield placement
+
+
+def _has_room(family: Anywhere | InsideNodes | Both, question: Question) -> bool:
+    if isinstance(family, Anywhere):
+        return family.fits((1, 1), question.inventory)
+    return family.fits((1,), question.inventory)
+
+
+def _one_idle(question: Question, evaluator: Evaluator, placement: Placement) -> _Idle:
+    asked = Evaluator(question, evaluator.path)
+    seen = served(asked.watch(placement, rate_at(0)), rate_at(0), question)
+    return max(seconds / target for _, seconds, target in _against_targets(question, seen)), placement, seen
+
+
+def _against_targets(question: Question, seen: Served) -> list[tuple[str, float, float]]:
+    slo = question.slo
+    targets = [("TTFT", seen.ttft.p90, slo.ttft), ("TPOT", seen.tpot.p90, slo.tpot)]
+    return [*targets, ("Gap", seen.gap.p90, slo.gap)] if slo.gap is not None else targets
+
+
+def _empty(question: Question, binding: str, *reasons: str) -> Plan:
+    return Plan(
+        feasible=False,
+        chosen=None,
+        served=None,
+        kv=None,
+        memory_per_device={},
+        binding=binding,
+        reasons=reasons,
+        runner_up=None,
+        runner_up_lost="",
+        best_disaggregated=None,
+        best_colocated=None,
+        flip_overlap=None,
+        top=(),
+        counted=Counted(0, 0, 0),
+        source=question.latency.source,
+    )

@@ -98,7 +98,18 @@ def _distributions(workload: Fields) -> Iterator[str]:
             raise ValueError(f"{side} is {lengths!r}: expected distribution, mean and variationPercent")
         kind = _one_of("LogNormal", "Fixed")(lengths.get("distribution", "LogNormal"))
         yield str(TOKENS.read(lengths.get("mean")))
-        yield str(VARIATION.read(lengths.get("variationPercent", 100)) / 100 if kind == "LogNormal" else 0)
+        yield str(_variation(side, kind, lengths.get("variationPercent")) / 100)
+
+
+def _variation(side: str, kind: str, percent: object) -> float:
+    """As in the schema, lognormal lengths alone have one, and always."""
+    if kind == "LogNormal":
+        if percent is None:
+            raise ValueError(f"{side}.variationPercent is missing: distribution LogNormal needs it, such as 100")
+        return VARIATION.read(percent)
+    if percent is not None:
+        raise ValueError(f"{side}.variationPercent is {percent!r} but distribution is Fixed: remove it")
+    return 0
 
 
 def _cores(cluster: object) -> int:

@@ -43,7 +43,7 @@ def test_every_field_is_read() -> None:
     assert wishes.model == "hf://meta-llama/Llama-3.1-8B-Instruct"
     assert (wishes.dtype, wishes.max_model_length) == ("BF16", 8192)
     assert (wishes.ttft_ms, wishes.tpot_ms, wishes.max_gap_ms, wishes.attainment) == (300, 50, 400, 99)
-    assert (wishes.rate, wishes.lengths) == (20, "lognormal:760.0,0.7,190.0,0")
+    assert (wishes.rate, wishes.lengths) == (20, "lognormal:760.0,0.7,190.0,0.0")
     assert (wishes.gpu, wishes.max_devices, wishes.affinity, wishes.only) == ("H100-80GB", 16, "Low", None)
 
 
@@ -115,6 +115,16 @@ def test_a_text_without_a_deployment_is_refused(text: str, message: str) -> None
         ("workload.inputTokens", None, r"spec.workload: inputTokens is None: expected distribution, mean"),
         ("workload.outputTokens.mean", -1, r"spec.workload: -1 is no mean number of tokens"),
         ("workload.inputTokens.distribution", "Zipf", r"spec.workload: 'Zipf' is not known: give LogNormal, Fixed"),
+        (
+            "workload.inputTokens",
+            {"mean": 9},
+            r"spec.workload: inputTokens.variationPercent is missing: distribution LogNormal needs it",
+        ),
+        (
+            "workload.outputTokens.variationPercent",
+            70,
+            r"spec.workload: outputTokens.variationPercent is 70 but distribution is Fixed: remove it",
+        ),
         ("cluster.maxDevices", 0, r"spec.cluster.maxDevices: 0 is no number of devices"),
         ("cluster.affinity", "Medium", r"spec.cluster.affinity: 'Medium' is not known: give Low, High, Auto"),
         ("cluster.deviceType", 5, r"spec.cluster.deviceType: 5 is no text"),

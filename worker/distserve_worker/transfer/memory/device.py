@@ -33,6 +33,9 @@ class DeviceBlocks:
             self.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         with self.on_stream():
             self._blocks = torch.tensor(selection.blocks, device=region.memory.device)
+        # What this stream, or one of the other GPU's for it, may still read: torch hands memory out again as soon as
+        # nobody refers to it, in the order of the stream that it was made on alone.
+        self._read: list[torch.Tensor | Bytes] = []
 
     def __enter__(self) -> Self:
         return self
@@ -40,6 +43,7 @@ class DeviceBlocks:
     def __exit__(self, *_: object) -> None:
         with on_gpu(self._device):
             self.stream.synchronize()
+        self._read.clear()
 
     def on_stream(self) -> AbstractContextManager[None]:
         """Whatever is begun under it runs on this selection's device and stream."""
@@ -56,12 +60,16 @@ class DeviceBlocks:
             return self._view.new_empty((run.stop - run.start, *self._view.shape[1:]))
 
     def scatter(self, run: slice, content: "torch.Tensor | Bytes", after: "DeviceBlocks | None" = None) -> None:
-        """Write a run of blocks; `content` as `gather` gives it, on the CPU or on a GPU, begun by `after`."""
+        """Write a run of blocks; `content` as `gather` gives it, on the CPU or on a GPU, begun by `after`.
+
+        What another one has begun is kept until it has been read, which `wait` or the end of the `with` tells.
+        """
         import torch
 
         with self.on_stream():
             if after is not None:
                 self.stream.wait_stream(after.stream)
+                self._read.append(content)
             there = torch.as_tensor(content).view(-1, *self._view.shape[1:]).to(self._view.device)
             self._view.index_copy_(0, self._blocks[run], there)
 
@@ -70,6 +78,7 @@ class DeviceBlocks:
         while not self._is_done():
             check()
             time.sleep(_POLL_SECONDS)
+        self._read.clear()
 
     def _is_done(self) -> bool:
         with on_gpu(self._device):

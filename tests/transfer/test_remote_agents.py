@@ -12,7 +12,7 @@ from distserve_testing.regions import content
 
 from distserve_proto.addresses import format_address
 from distserve_worker.engine.interface import KvLayout, KvShard
-from distserve_worker.transfer.agent import Share
+from distserve_worker.transfer.agent import Choice, Share
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.memory.selection import Selection
@@ -31,7 +31,7 @@ def test_two_ranks_in_their_own_processes_move_blocks_between_them() -> None:
     memories = [Memory(LAYOUT, 6, WHOLE, seed) for seed in (1, 2)]
     share, later = Share((5, 0), WHOLE), Share((2, 3), WHOLE)
     with rank_process(memories[0]) as first, rank_process(memories[1]) as second:
-        name = second.agent.choose(first.agent.ways, SECONDS)
+        name = second.agent.choose(first.agent.ways, SECONDS).transport
         assert name == "shm"
         ending = Ending()
         source = first.agent.offer(name, share, SECONDS, ending)
@@ -41,7 +41,7 @@ def test_two_ranks_in_their_own_processes_move_blocks_between_them() -> None:
         with pytest.raises(TransferError) as refusal:
             second.agent.begin(name, source, later, SECONDS).run()
         assert refusal.value.fault is Fault.REFUSED
-        assert first.agent.choose(second.agent.ways, SECONDS) == "shm"
+        assert first.agent.choose(second.agent.ways, SECONDS) == Choice("shm")
         back = second.agent.offer("tcp", later, SECONDS, Ending())
         first.agent.begin("tcp", back, Share((1, 2), WHOLE), SECONDS).run()
         again = first.agent.offer("tcp", Share((1, 2), WHOLE), SECONDS, Ending())

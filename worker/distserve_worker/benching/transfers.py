@@ -75,7 +75,7 @@ class _Bench:
     def sample(self, transport: str, blocks: int) -> Sample:
         """Pulls and copies of so many blocks. Raises RuntimeError when the transport does not work here."""
         ways = [way for way in self._serving.ways if way.transport == transport]
-        if self._agent.choose(ways, _SECONDS) is None:
+        if self._agent.choose(ways, _SECONDS).transport is None:
             raise RuntimeError(f"{transport} does not work between two processes of this machine")
         pulls, copies = [], []
         for _ in range(_PULLS // _AT_ONCE):
@@ -95,7 +95,7 @@ class _Bench:
         """Map every page once: a worker does so with its first requests."""
         whole = Share(tuple(range(_BLOCKS)), _WHOLE)
         for way in self._serving.ways:
-            assert self._agent.choose([way], _SECONDS) is not None, way
+            assert self._agent.choose([way], _SECONDS).transport is not None, way
             offer = self._offered(way.transport, whole)
             self._timed_pull(way.transport, offer)
             self._end(way.transport, offer)

@@ -1,5 +1,6 @@
 """All ends of all transports of one rank: what a server knows of how KV moves."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from distserve_worker.engine.interface import KvShard, Region
 from distserve_worker.transfer.interface import Ended, Fault, Pulling, Serving, Source, Transfer, TransferError
 from distserve_worker.transfer.memory.selection import Selection
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -16,6 +19,25 @@ class Way:
 
     transport: str
     probe: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A way that may be one, and could not be had this time."""
+
+    way: Way
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What came of trying ways: the transport of the first that works, if any does, and those that failed before it.
+
+    A way that plainly leads elsewhere, like the memory of another pod, is not among the latter.
+    """
+
+    transport: str | None
+    passed: tuple[Passed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +69,8 @@ class Agent(Protocol):
         """See `Serving.withdraw`."""
         ...
 
-    def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
-        """The first transport among `ways` of another rank that works when it is tried, each for `seconds` at most."""
+    def choose(self, ways: Sequence[Way], seconds: float) -> Choice:
+        """Try `ways` of another rank one after another, each for `seconds` at most, until one works."""
         ...
 
     def begin(self, transport: str, source: Source, share: Share, seconds: float) -> Transfer:
@@ -85,13 +107,19 @@ class LocalAgent:
         """See `Agent.withdraw`."""
         self._servings[transport].withdraw(ticket)
 
-    def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
+    def choose(self, ways: Sequence[Way], seconds: float) -> Choice:
         """See `Agent.choose`."""
+        passed: list[Passed] = []
         for way in ways:
             pulling = self._pullings.get(way.transport)
-            if pulling is not None and pulling.try_(way.probe, time.monotonic() + seconds):
-                return way.transport
-        return None
+            if pulling is None:
+                continue
+            works, reason = _tried(pulling, way, seconds)
+            if works:
+                return Choice(way.transport, tuple(passed))
+            if reason is not None:
+                passed.append(Passed(way, reason))
+        return Choice(None, tuple(passed))
 
     def begin(self, transport: str, source: Source, share: Share, seconds: float) -> Transfer:
         """See `Agent.begin`."""
@@ -116,3 +144,17 @@ class LocalAgent:
             return Selection(self._region, share.blocks, share.part)
         except ValueError as error:
             raise TransferError(Fault.REFUSED, str(error)) from error
+
+
+def _tried(pulling: Pulling, way: Way, seconds: float) -> tuple[bool, str | None]:
+    """Whether it works; what kept it from working, if something did. Whatever is wrong with one way, others remain."""
+    deadline = time.monotonic() + seconds
+    try:
+        if pulling.try_(way.probe, deadline):
+            return True, None
+    except TransferError as error:
+        return False, str(error)
+    except Exception as error:
+        log.exception("trying %s failed", way.transport)
+        return False, repr(error)
+    return False, f"no answer within {seconds:g} s" if time.monotonic() >= deadline else None

@@ -97,7 +97,10 @@ class Pulling(Protocol):
         ...
 
     def try_(self, probe: bytes, deadline: float) -> bool:
-        """Whether this way to the peer that made `probe` works, found out by trying; blocking, until `deadline`."""
+        """Whether this way to the peer that made `probe` works, found out by trying; blocking, until `deadline`.
+
+        Raises `TransferError` instead of saying no where more is known than that it does not.
+        """
         ...
 
     def begin(self, source: Source, selection: Selection, deadline: float) -> Transfer:

@@ -2,14 +2,17 @@
 
 import logging
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from distserve_worker.engine.interface import Region
 from distserve_worker.transfer.agent import LocalAgent
+from distserve_worker.transfer.cuda_ipc import serving as cuda_ipc
 from distserve_worker.transfer.cuda_ipc.pulling import cuda_ipc_pulling
 from distserve_worker.transfer.cuda_ipc.serving import CudaIpcServing
 from distserve_worker.transfer.interface import Pulling, Serving
 from distserve_worker.transfer.listening import listen
+from distserve_worker.transfer.nccl import framing as nccl
 from distserve_worker.transfer.nccl import pynccl
 from distserve_worker.transfer.nccl.pulling import NcclPulling
 from distserve_worker.transfer.nccl.serving import NcclServing
@@ -43,18 +46,25 @@ def open_pulling_agent(region: Region) -> LocalAgent:
 
 def _of_a_gpu(region: Region, host: str, advertised_host: str, max_transfers: int) -> list[Serving]:
     """Inside a pod a GPU copies faster by itself than NCCL does."""
-    servings: list[Serving] = []
-    try:
-        servings.append(CudaIpcServing(region, max_transfers))
-    except OSError as error:
-        log.warning("cuda_ipc is not served: %s", error)
+    ways: dict[str, Callable[[], Serving]] = {cuda_ipc.NAME: lambda: CudaIpcServing(region, max_transfers)}
     if pynccl.is_installed():
-        servings.append(NcclServing(region, listen(host, 0), advertised_host, max_transfers))
-    return servings
+        ways[nccl.NAME] = lambda: NcclServing(region, listen(host, 0), advertised_host, max_transfers)
+    return [serving for name, opening in ways.items() if (serving := _opened(name, opening)) is not None]
+
+
+def _opened(name: str, opening: Callable[[], Serving]) -> Serving | None:
+    """None where it cannot be had: tcp is left, so no worker ends for want of a faster way."""
+    try:
+        return opening()
+    except OSError as error:
+        log.warning("%s is not served: %s", name, error)
+    except Exception:
+        log.exception("%s is not served", name)
+    return None
 
 
 def _pullings(region: Region) -> list[Pulling]:
     if not region.memory.is_cuda:
         return [shm_pulling(), TcpPulling()]
-    nccl: list[Pulling] = [NcclPulling(region)] if pynccl.is_installed() else []
-    return [cuda_ipc_pulling(), *nccl, TcpPulling()]
+    over_nccl: list[Pulling] = [NcclPulling(region)] if pynccl.is_installed() else []
+    return [cuda_ipc_pulling(), *over_nccl, TcpPulling()]

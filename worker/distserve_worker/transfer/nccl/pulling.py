@@ -173,11 +173,12 @@ class NcclPulling:
         return NAME
 
     def try_(self, probe: bytes, deadline: float) -> bool:
-        """See `Pulling.try_`: whether a communicator can be made, and bytes arrive over it."""
+        """See `Pulling.try_`: makes a communicator, over which bytes arrive. Raises `TransferError`."""
         try:
-            self._peer(probe.decode()).meet(Limit(deadline))
-        except (TransferError, UnicodeDecodeError):
+            endpoint = probe.decode()
+        except UnicodeDecodeError:
             return False
+        self._peer(endpoint).meet(Limit(deadline))
         return True
 
     def begin(self, source: Source, selection: Selection, deadline: float) -> "NcclTransfer":

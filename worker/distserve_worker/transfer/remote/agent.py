@@ -6,7 +6,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final, cast
 
-from distserve_worker.transfer.agent import Share, Way
+from distserve_worker.transfer.agent import Choice, Share, Way
 from distserve_worker.transfer.interface import Ended, Fault, Source, TransferError
 from distserve_worker.transfer.remote.line import Line
 from distserve_worker.transfer.remote.messages import Abort, Choose, Offer, Pull, Withdraw
@@ -41,11 +41,11 @@ class RemoteAgent:
         """See `Agent.withdraw`."""
         self._line.tell(Withdraw(transport, ticket))
 
-    def choose(self, ways: Sequence[Way], seconds: float) -> str | None:
+    def choose(self, ways: Sequence[Way], seconds: float) -> Choice:
         """See `Agent.choose`."""
         call = self._line.ask(lambda number: Choose(number, tuple(ways), seconds))
         try:
-            return cast("str | None", call.wait(seconds * len(ways) + _ANSWER_SECONDS))
+            return cast("Choice", call.wait(seconds * len(ways) + _ANSWER_SECONDS))
         finally:
             self._line.forget(call)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Final
 
-from distserve_worker.transfer.agent import Way
+from distserve_worker.transfer.agent import Choice, Way
 from distserve_worker.transfer.interface import Ended, Fault, Source, TransferError
 from distserve_worker.transfer.remote import messages
 from distserve_worker.transfer.remote.messages import Answer, Failure, Hello, Request
@@ -22,9 +22,9 @@ class Call:
     def __init__(self, number: int) -> None:
         self.number = number
         self._answered = threading.Event()
-        self._result: Source | str | Failure | None = None
+        self._result: Source | Choice | Failure | None = None
 
-    def settle(self, result: Source | str | Failure | None) -> None:
+    def settle(self, result: Source | Choice | Failure | None) -> None:
         """The answer is there."""
         self._result = result
         self._answered.set()
@@ -33,7 +33,7 @@ class Call:
         """Wait for so long at most."""
         return self._answered.wait(seconds)
 
-    def wait(self, seconds: float) -> Source | str | None:
+    def wait(self, seconds: float) -> Source | Choice | None:
         """The answer. Raises `TransferError`, also when it does not come in time."""
         if not self.is_settled_in(seconds):
             raise TransferError(Fault.STALLED, f"the process of the rank did not answer for {seconds:.0f} s")

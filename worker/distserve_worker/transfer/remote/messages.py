@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from distserve_worker.transfer.agent import Share, Way
+from distserve_worker.transfer.agent import Choice, Share, Way
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 
 
@@ -45,7 +45,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """See `Agent.choose`; answered by a name or None."""
+    """See `Agent.choose`; answered by a `Choice`."""
 
     call: int
     ways: Sequence[Way]
@@ -82,7 +82,7 @@ class Answer:
     """The end of a call."""
 
     call: int
-    result: Source | str | Failure | None
+    result: Source | Choice | Failure | None
 
 
 @dataclass(frozen=True, slots=True)

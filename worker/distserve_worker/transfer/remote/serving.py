@@ -7,7 +7,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final
 
-from distserve_worker.transfer.agent import Agent
+from distserve_worker.transfer.agent import Agent, Choice
 from distserve_worker.transfer.interface import Fault, Source, Transfer, TransferError
 from distserve_worker.transfer.remote.messages import (
     Abort,
@@ -94,8 +94,8 @@ class _Service:
         self._answer(call, transfer.run)
         del self._running[call]
 
-    def _answer(self, call: int, action: Callable[[], Source | str | None]) -> None:
-        result: Source | str | Failure | None
+    def _answer(self, call: int, action: Callable[[], Source | Choice | None]) -> None:
+        result: Source | Choice | Failure | None
         try:
             result = action()
         except TransferError as error:

@@ -6,6 +6,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 PROTO := $(wildcard proto/distserve_proto/*.proto)
 STAMP := .venv/.installed
+GPU_STAMP := .venv/.installed-gpu
 # three processes, one of which mostly waits; they share the tests as tests/conftest.py says
 PYTEST := $(BIN)/python -m pytest -n 3
 
@@ -18,6 +19,11 @@ install: $(STAMP)  ## make .venv with exactly the versions of constraints.txt
 
 $(STAMP): pyproject.toml constraints.txt scripts/install
 	@scripts/install $(PYTHON)
+	@touch $@
+
+# NVIDIA's bindings of NCCL, on top of the rest
+$(GPU_STAMP): $(STAMP)
+	@scripts/install $(PYTHON) worker,test,gpu
 	@touch $@
 
 demo: $(STAMP)  ## local cluster, chart, SmolLM2, one streamed answer; leaves it running
@@ -33,7 +39,7 @@ test: $(STAMP)  ## all tests, the end-to-end ones included
 test-fast: $(STAMP)  ## the tests that need no cluster
 	@$(PYTEST) -m "not cluster"
 
-test-gpu: $(STAMP)  ## engine and transports on GPUs, one is enough; says what ran where for docs/transports.md
+test-gpu: $(GPU_STAMP)  ## engine and transports on GPUs, one is enough; says what ran where for docs/transports.md
 	@scripts/test-gpu
 
 bench-placement: $(STAMP)  ## CPU time of the placement search, devices that it saves

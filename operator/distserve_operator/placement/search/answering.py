@@ -9,7 +9,7 @@ from distserve_operator.placement.answer import Candidate, Counted, Plan
 from distserve_operator.placement.question import Affinity, Question
 from distserve_operator.placement.rates import PER_DEVICE, Ladder
 from distserve_operator.placement.search import explaining, joint, refusing
-from distserve_operator.placement.search.cells import bounded, cells_of, one_cell, repeated
+from distserve_operator.placement.search.cells import bounded, cells_of, divided, narrowed, per_device, repeated
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.fewest import by_devices
 from distserve_operator.placement.search.paper import largest_that_fits, paper_rule
@@ -21,7 +21,8 @@ from distserve_operator.placement.workload.path import Path
 
 RUNNERS_UP: Final = 1  # measured besides the best of each kind
 STEADY: Final = 3  # fleets that hold a rate with the fewest devices, among which the best is looked for
-SPARE: Final = (4, 16, 64)  # times the devices that the bounds call for, where fewer did not do
+ROUNDS: Final = 5  # of searches without the finalists of those before
+SPARE: Final = (2, 4, 16, 64)  # times the devices that the bounds call for; more where fewer did not do
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
 Kind = Literal["disaggregated", "colocated"]
 KINDS: Final[tuple[Kind, ...]] = ("disaggregated", "colocated")  # the one with the sharper bounds first
@@ -46,9 +47,10 @@ class _Searched:
         only = self.evaluator.question.only
         return only is None or (only == "colocated") == isinstance(placement, Colocated)
 
-    def take(self, found: joint.Found) -> None:
-        """The candidates that a search found."""
-        self.finalists, self.pruned = found.kept, self.pruned + found.pruned
+    def take(self, found: joint.Found, least: int) -> None:
+        """The candidates that a search found, of those that hold the `least` level."""
+        self.finalists = [*self.finalists, *(one for one in found.kept if one[1] >= least)]
+        self.pruned = self.pruned or found.pruned
 
 
 @dataclass(slots=True)
@@ -71,29 +73,39 @@ def plan(question: Question) -> Plan:
     path = path_of(question)
     if question.rule == "paper":
         return _by_the_paper(replace(question, only="disaggregated"), path)
-    cells = cells_of(some)
-    if cells * len(KINDS) > question.inventory.devices:
-        cells = 1
-    part = one_cell(question, cells)
-    found = _plan_part(part, path)
-    for spare in SPARE:
-        larger = one_cell(question, cells, spare)
-        hopeless = found.chosen is None or found.chosen.goodput == 0
-        if found.feasible or hopeless or larger == part:
-            break
-        part, found = larger, _plan_part(larger, path)
-    return repeated(question, found, cells)
-
-
-def _plan_part(question: Question, path: Path) -> Plan:
-    search = _search_of(question, path, PER_DEVICE)
     if question.rate is None:
-        return _best(search, feasible=True)
-    winner = _fewest(search, question.rate)
-    if winner is not None:
-        return _explained(search, winner, feasible=True)
-    whole = _search_of(question, path, Ladder(question.inventory.devices))
-    return _best(whole, feasible=False)
+        return _best(_search_of(narrowed(question), path, PER_DEVICE))
+    return _for_a_rate(question, path, *divided(question, cells_of(some)), question.rate / per_device(some))
+
+
+def _for_a_rate(question: Question, path: Path, cells: int, cell: Question, least: float) -> Plan:
+    """The fewest devices that hold the rate, else the most that all hold; with fewer than `least` devices none does."""
+    few = narrowed(cell, SPARE[0])
+    found = _with_fewest(few, path) if least <= question.inventory.devices else None
+    if found is not None:
+        return repeated(question, found, cells)
+    most = _with_most(question, path)
+    if not most.feasible:
+        return most
+    more = {part.inventory: part for part in (narrowed(cell, spare) for spare in SPARE[1:])}
+    tried = (_with_fewest(part, path) for part in more.values() if part.inventory != few.inventory)
+    found = next((one for one in tried if one is not None), None)
+    return most if found is None else repeated(question, found, cells)
+
+
+def _with_fewest(question: Question, path: Path) -> Plan | None:
+    """The fleet of one cell with the fewest devices that holds its rate; None: none is found."""
+    search = _search_of(question, path, PER_DEVICE)
+    winner = None if question.rate is None else _fewest(search, question.rate)
+    return None if winner is None else _explained(search, winner, held=True)
+
+
+def _with_most(question: Question, path: Path) -> Plan:
+    """The fleet that holds the highest rate; how it is cut into cells does not depend on the rate asked for."""
+    room = narrowed(replace(question, rate=None)).inventory.devices
+    cells, cell = divided(question, question.inventory.devices // room)
+    whole = _search_of(cell, path, Ladder(cell.inventory.devices))
+    return repeated(question, _best(whole), cells)
 
 
 def _search_of(question: Question, path: Path, ladder: Ladder) -> _Search:
@@ -109,20 +121,36 @@ def _kinds(question: Question) -> Sequence[Kind]:
     return KINDS[::-1] if crossing else KINDS
 
 
-def _best(search: _Search, feasible: bool) -> Plan:
-    """The highest level of all fleets."""
-    level = -1
+def _best(search: _Search) -> Plan:
+    """The highest level of all fleets, searched again without those that fresh paths show to be far from it."""
+    winner: Winner | None = None
+    tested: frozenset[Placement] = frozenset()
+    for _ in range(ROUNDS):
+        level = -1 if winner is None or winner.level is None else winner.level
+        finalists = _finalists(search, level, tested)
+        if not finalists:
+            break
+        tested |= {placement for placement, _ in finalists}
+        expected = max(held for _, held in finalists)
+        if winner is not None:
+            finalists.append((winner.placement, level))
+        winner = race(search.verifier, finalists)
+        if winner.level is not None and winner.level >= expected - joint.MARGIN:
+            break
+    return _explained(search, winner)
+
+
+def _finalists(search: _Search, level: int, tested: frozenset[Placement]) -> list[Finalist]:
+    """Fleets that may be the best of all, but for those `tested`; another one is known to hold `level`."""
+    found = []
     for kind in search.kinds:
-        kind.take(joint.best(kind.evaluator, level))
-        level = max([level, *(held for _, held in kind.finalists)])
-    for kind in search.kinds:
-        kind.rival = kind.best
-        kind.finalists = [one for one in kind.finalists if one[1] >= level - joint.MARGIN]
+        found.append(joint.best(kind.evaluator, level, tested))
+        level = max([level, *(held for _, held in found[-1].kept)])
+    for kind, new in zip(search.kinds, found, strict=True):
+        kind.take(new, level - joint.MARGIN)
         if kind.rival is None:
-            kind.rival = joint.one_of_the_best(kind.evaluator)
-    finalists = [one for kind in search.kinds for one in kind.finalists]
-    winner = race(search.verifier, finalists) if finalists else None
-    return _explained(search, winner, feasible)
+            kind.rival = next(iter(new.kept), None) or joint.one_of_the_best(kind.evaluator)
+    return [one for new in found for one in new.kept if one[1] >= level - joint.MARGIN]
 
 
 def _fewest(search: _Search, rate: float) -> Winner | None:
@@ -161,19 +189,22 @@ def _by_the_paper(question: Question, path: Path) -> Plan:
     search = _Search(question, [searched])
     wanted = paper_rule(evaluator)
     if wanted is None:
-        return _explained(search, None, feasible=False)
+        return _explained(search, None)
     placement = largest_that_fits(wanted, question.inventory)
     if placement is None:
         return refusing.too_few(question, None, wanted)
     near = evaluator.ladder.level(placement, evaluator.goodput(placement))
     searched.finalists = [(placement, near)]
     winner = race(search.verifier, searched.finalists)
-    found = _explained(search, winner, feasible=placement == wanted)
-    return found if placement == wanted else refusing.too_few(question, found, wanted)
+    found = _explained(search, winner, held=placement == wanted)
+    return found if found.feasible else refusing.too_few(question, found, wanted)
 
 
-def _explained(search: _Search, winner: Winner | None, feasible: bool) -> Plan:
-    """The plan for the best finalist, with the best of each kind and some that came close."""
+def _explained(search: _Search, winner: Winner | None, held: bool = False) -> Plan:
+    """The plan for the best finalist, with the best of each kind and some that came close.
+
+    `held`: the rate asked for is known to be; else it is if the goodput reaches it.
+    """
     verifier = search.verifier
     if winner is None or winner.level is None:
         return refusing.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
@@ -187,7 +218,7 @@ def _explained(search: _Search, winner: Winner | None, feasible: bool) -> Plan:
         chosen,
         [one for one in others if one.goodput > 0],
         _counted(search),
-        feasible,
+        held or search.question.rate is None or chosen.goodput >= search.question.rate,
     )
 
 

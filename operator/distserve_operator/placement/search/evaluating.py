@@ -54,6 +54,7 @@ class Evaluator:
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
     _known: dict[Hashable, float] = field(default_factory=dict)
     _held: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    _lenient: "Evaluator | None" = None
 
     def __post_init__(self) -> None:
         self.demand = demand_of(self.path, self.question.slo.attainment)
@@ -140,8 +141,14 @@ class Evaluator:
         allowed = self.judged(placement, rate) if failures is None else failures
         return self._run(fleet, first_shape(placement).tp, rate, VERIFIED, failures=allowed, path=path)
 
+    @property
     def lenient(self) -> "Evaluator":
         """One with as much less attainment as a short run may miss by chance of what it has in the long run."""
+        if self._lenient is None:
+            self._lenient = self._with_less_attainment()
+        return self._lenient
+
+    def _with_less_attainment(self) -> "Evaluator":
         slo = self.question.slo
         chance = UNLIKELY * math.sqrt(slo.attainment * (1 - slo.attainment) / self.question.window.requests)
         relaxed = replace(slo, attainment=max(0.0, slo.attainment - chance))

@@ -43,9 +43,9 @@ _PHASES: Final[tuple[_Phase, ...]] = (
 )
 
 
-def best(evaluator: Evaluator, level: int = -1) -> Found:
-    """The candidates within `MARGIN` of the best, or of the `level` that others are known to hold."""
-    return _Search(evaluator, level, MARGIN).run()
+def best(evaluator: Evaluator, level: int = -1, without: frozenset[Placement] = frozenset()) -> Found:
+    """The candidates within `MARGIN` of the best, or of the `level` that others are known to hold; some left out."""
+    return _Search(evaluator, level, MARGIN, without).run()
 
 
 def one_of_the_best(evaluator: Evaluator) -> tuple[Placement, int] | None:
@@ -54,8 +54,11 @@ def one_of_the_best(evaluator: Evaluator) -> tuple[Placement, int] | None:
 
 
 class _Search:
-    def __init__(self, evaluator: Evaluator, level: int, margin: int) -> None:
+    def __init__(
+        self, evaluator: Evaluator, level: int, margin: int, without: frozenset[Placement] = frozenset()
+    ) -> None:
         self._evaluator = evaluator
+        self._without = without
         self._ladder = evaluator.ladder
         self._best = level
         self._margin = margin  # levels by which a candidate may stay behind the best; negative: has to exceed it
@@ -63,7 +66,7 @@ class _Search:
         self._simulated = 0
         self._numbers = itertools.count()
         self._held: dict[Placement, int] = {}
-        self._idle = evaluator.lenient()
+        self._idle = evaluator.lenient
         self._tried: dict[Hashable, int] = {}  # devices of the last fleet that was simulated, by proportions
         bounds = ((self._bound(one), one) for one in families(evaluator.question))
         self._queue = [_Entry((-bound, 0.0), next(self._numbers), one) for bound, one in bounds if bound > 0]
@@ -98,7 +101,7 @@ class _Search:
 
     def _try(self, entry: _Entry, placement: Placement) -> None:
         rate = self._ladder.rate(placement, self._needed)
-        if rate > self._evaluator.upper(placement) or self._is_dominated(placement):
+        if placement in self._without or rate > self._evaluator.upper(placement) or self._is_dominated(placement):
             return
         if isinstance(placement, Disaggregated) and entry.refined < len(_PHASES):
             refined = self._refined(entry, placement, _PHASES[entry.refined])
@@ -115,8 +118,12 @@ class _Search:
         self._best = max(self._best, self._held[placement])
 
     def _is_dominated(self, placement: Placement) -> bool:
-        """Whether a larger fleet of the same proportions was tried: pooling never hurts, and ties go to the larger."""
-        return self._ladder.devices is None and placement.devices <= self._tried.get(proportions(placement), 0)
+        """Whether a fleet of the same proportions was tried that is larger by less than half.
+
+        Pooling seldom hurts, and ties go to the larger one.
+        """
+        tried = self._tried.get(proportions(placement), 0)
+        return self._ladder.devices is None and tried / 2 < placement.devices <= tried
 
     def _refined(self, entry: _Entry, placement: Disaggregated, phase: _Phase) -> _Entry | None:
         """The same candidate with a bound that knows how one phase does alone; None: not as well as it has to."""

@@ -14,19 +14,35 @@ from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.search import explaining
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.spaces import shapes
+from distserve_operator.placement.search.spaces import CHUNKS, shapes
 from distserve_operator.placement.shape import Colocated, Placement, Pool
 
 IN_FLIGHT: Final = 1000  # requests of a cell: what a run of the simulation follows well
+POOLED: Final = 64  # instances of a cell, as the bounds count them: more hardly gain by pooling
 INSTANCES: Final = 8  # of the smallest shape, that are searched of a large cluster, at least
 SEARCHED: Final = 32  # devices, if no more requests than that are in flight there
 
 
+def per_device(question: Question) -> float:
+    """Goodput per device that no fleet exceeds."""
+    if isinstance(question.window, FiniteWindow):
+        return math.inf  # a short burst may exceed every sustained rate
+    evaluator, fitting = _bounds_of(question), shapes(question)
+    split = 0.0 if question.only == "colocated" else 1 / max(_least_devices(question, evaluator, 1.0), 1e-12)
+    fleets = [Colocated(Pool(shape, 1), chunk) for shape in fitting for chunk in CHUNKS]
+    both = max(evaluator.upper(fleet) / fleet.devices for fleet in fleets) if question.only != "disaggregated" else 0.0
+    return max(split, both)
+
+
 def cells_of(question: Question) -> int:
-    """Into how many parts the rate is cut, by the requests that would be in flight at once."""
+    """Into how many parts the rate is cut, by the requests that would be in flight at once and by the instances."""
     if question.rate is None or isinstance(question.window, FiniteWindow):
         return 1
-    return max(1, math.ceil(_in_flight(question, _bounds_of(question), question.rate) / IN_FLIGHT))
+    evaluator = _bounds_of(question)
+    running = _in_flight(question, evaluator, question.rate) / IN_FLIGHT
+    least = _least_devices(question, evaluator, question.rate)
+    instances = 0.0 if math.isinf(least) else least / smallest(question) / POOLED
+    return max(1, math.ceil(max(running, instances)))
 
 
 def _in_flight(question: Question, evaluator: Evaluator, rate: float) -> float:
@@ -35,14 +51,42 @@ def _in_flight(question: Question, evaluator: Evaluator, rate: float) -> float:
     return rate * evaluator.demand.lasting * min(steps)
 
 
-def one_cell(question: Question, cells: int, spare: int = 2) -> Question:
-    """The question of one cell: its part of the rate and of the nodes, `spare` times what the bounds say it needs."""
-    free = sorted(question.inventory.free, reverse=True)[: max(1, len(question.inventory.free) // cells)]
-    most = question.inventory.most // cells
-    rate = None if question.rate is None else question.rate / cells
-    part = replace(question.inventory, free=tuple(free), most=most)
-    inventory = bounded(part, _room(question, rate, spare))
-    return replace(question, rate=rate, inventory=inventory)
+def divided(question: Question, cells: int) -> tuple[int, Question]:
+    """The question of one of so many cells, fewer where every device may be needed or cells were tiny; their number."""
+    most = question.inventory.devices // (INSTANCES * smallest(question))
+    wanted = max(1, min(cells, most))
+    exact, some = _one_of(question, *parts(question.inventory, wanted, exact=True))
+    if narrowed(some).inventory.devices < some.inventory.devices:
+        return exact, some
+    return _one_of(question, *parts(question.inventory, wanted, exact=False))
+
+
+def _one_of(question: Question, number: int, part: Inventory) -> tuple[int, Question]:
+    rate = None if question.rate is None else question.rate / number
+    return number, replace(question, rate=rate, inventory=part)
+
+
+def parts(inventory: Inventory, cells: int, exact: bool) -> tuple[int, Inventory]:
+    """Equal parts of the nodes that leave the fewest devices out: their number and one of them.
+
+    They are so many, unless that takes more nodes than there are, or fewer if not `exact` and fewer leave less out.
+    Every part can have what the one that is returned has. Nodes are cut where there are fewer of them than parts.
+    """
+    nodes = sorted((devices for devices in inventory.free if devices > 0), reverse=True)
+    pieces = nodes[0] // math.ceil(nodes[0] / math.ceil(cells / len(nodes)))
+    cut = sorted((devices // pieces for devices in nodes for _ in range(pieces)), reverse=True)
+    found: list[tuple[int, list[int]]] = []
+    for size in {devices for devices in cut if devices > 0}:
+        wide = [devices for devices in cut if devices >= size]
+        number = min(cells, len(wide)) if exact else len(wide) // math.ceil(len(wide) / cells)
+        found.append((number, wide[number - 1 :: number]))
+    number, free = max(found, key=lambda one: (one[0] * sum(one[1]), one[0]))
+    return number, replace(inventory, free=tuple(free), most=inventory.most // number)
+
+
+def narrowed(cell: Question, spare: int = 2) -> Question:
+    """The question about the largest nodes of a cell alone, with `spare` times the devices that the bounds call for."""
+    return replace(cell, inventory=bounded(cell.inventory, _room(cell, cell.rate, spare)))
 
 
 def smallest(question: Question) -> int:
@@ -61,8 +105,8 @@ def bounded(inventory: Inventory, devices: int) -> Inventory:
 
 
 def repeated(question: Question, plan: Plan, cells: int) -> Plan:
-    """The plan of a whole fleet of so many cells."""
-    if cells == 1 or plan.chosen is None:
+    """The plan of a whole fleet of so many cells; what holds nothing stays as it is."""
+    if cells == 1 or plan.chosen is None or plan.chosen.goodput == 0:
         return plan
     chosen = _candidate(plan.chosen, cells)
     split, both = (_any_candidate(one, cells) for one in (plan.best_disaggregated, plan.best_colocated))
@@ -87,12 +131,16 @@ def _room(question: Question, rate: float | None, spare: int) -> int:
     if rate is None:
         return max(part, min(SEARCHED, math.floor(IN_FLIGHT / max(_in_flight_per_device(question, evaluator), 1e-9))))
     part = max(part, SEARCHED)
-    pairs = [
-        (evaluator.prefill_upper(shape), evaluator.decode_upper(shape), shape.devices) for shape in shapes(question)
-    ]
-    prefill, decode = max(p / n for p, _, n in pairs), max(d / n for _, d, n in pairs)
-    least = rate / prefill + rate / decode if prefill > 0 and decode > 0 else 0.0
-    return max(part, math.ceil(spare * least))
+    least = _least_devices(question, evaluator, rate)
+    return part if math.isinf(least) else max(part, math.ceil(spare * least))
+
+
+def _least_devices(question: Question, evaluator: Evaluator, rate: float) -> float:
+    """Devices without which no disaggregated fleet holds a rate; inf: with none."""
+    fitting = shapes(question)
+    prefill = max(evaluator.prefill_upper(shape) / shape.devices for shape in fitting)
+    decode = max(evaluator.decode_upper(shape) / shape.devices for shape in fitting)
+    return rate / prefill + rate / decode if prefill > 0 and decode > 0 else math.inf
 
 
 def _in_flight_per_device(question: Question, evaluator: Evaluator) -> float:

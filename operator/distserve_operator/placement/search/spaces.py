@@ -16,7 +16,7 @@ from distserve_operator.placement.shape import Colocated, Disaggregated, Placeme
 
 CHUNKS: Final = (None, 256, 512, 1024, 2048, 4096)  # token budgets of a mixed step; None: prefill goes first
 WIDEST_PIPELINE: Final = 16
-LARGEST_POOL: Final = 32  # instances: a larger one gains nothing by pooling
+LARGEST_POOL: Final = 128  # instances that are tried for a rate
 SIZES: Final = (
     *range(1, 9),
     10,

@@ -1,0 +1,80 @@
+"""Large fleets are cut into cells, and neither the cut nor the rate asked for changes what devices can hold."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from distserve_testing.questions import question
+
+from distserve_operator.placement.device import Inventory
+from distserve_operator.placement.question import Affinity, FiniteWindow
+from distserve_operator.placement.search.answering import plan
+from distserve_operator.placement.search.cells import cells_of, parts, per_device
+from distserve_operator.placement.search.spaces import fits
+from distserve_operator.placement.slo import Slo
+from distserve_operator.placement.workload.arrivals import Gamma
+from distserve_operator.placement.workload.lengths import Fixed, LogNormal
+from distserve_operator.placement.workload.workload import Workload
+
+SHORT = Fixed(1500, 1)
+BURSTS: dict[str, Any] = {"model": "llama-3.1-8b", "slo": Slo(0.6, 0.06), "affinity": Affinity.AUTO}
+MANY: dict[str, Any] = {"nodes": 1250, "per_node": 8, "lengths": Fixed(512, 8)}
+
+
+@pytest.mark.parametrize(
+    ("free", "cells", "exact", "number", "part"),
+    [
+        ((8,) * 10, 1, True, 1, (8,) * 10),
+        ((8,) * 10, 4, True, 4, (8, 8)),
+        ((8,) * 10, 4, False, 3, (8, 8, 8)),
+        ((8,) * 3, 2, False, 1, (8, 8, 8)),
+        ((8, 8, 8, 8, 1, 1), 4, False, 4, (8,)),
+        ((8, 8, 4, 4), 2, True, 2, (8, 4)),
+        ((8, 8, 1), 2, True, 2, (8,)),
+        ((8, 8, 1), 3, True, 2, (8,)),
+        ((8,), 3, True, 2, (4,)),
+        ((1000, 0, 1000), 20, True, 20, (100,)),
+    ],
+)
+def test_parts_are_equal_and_leave_the_fewest_devices_out(
+    free: tuple[int, ...], cells: int, exact: bool, number: int, part: tuple[int, ...]
+) -> None:
+    assert parts(Inventory(free, sum(free)), cells, exact) == (number, Inventory(part, sum(free) // number))
+
+
+def test_pools_are_as_large_as_a_rate_needs() -> None:
+    """Short outputs: few requests are in flight, however many instances read prompts."""
+    wide: dict[str, Any] = {"slo": Slo(0.4, 0.1), "nodes": 64, "per_node": 8, "affinity": Affinity.AUTO}
+    found = plan(question(**wide, lengths=SHORT, rate=200.0))
+    assert found.chosen is not None
+    assert found.feasible
+    assert found.chosen.placement.devices <= 36
+    assert cells_of(question(**wide, lengths=SHORT, rate=2000.0)) > 1
+
+
+def test_what_devices_hold_at_best_does_not_follow_the_rate_asked_for() -> None:
+    found = [plan(question(**MANY, rate=rate)) for rate in (1e6, 1e9)]
+    for one in found:
+        assert not one.feasible
+        assert one.chosen is not None
+        assert found[0].chosen is not None
+        assert one.chosen.goodput == found[0].chosen.goodput
+        assert fits(one.chosen.placement, question(**MANY).inventory)
+
+
+def test_no_rate_above_the_bound_is_searched_for() -> None:
+    asked = question(per_node=2, lengths=Fixed(512, 8))
+    most = plan(replace(asked, rate=1e4))
+    assert most.chosen is not None
+    assert 0 < most.chosen.goodput <= 2 * per_device(asked)
+    assert per_device(replace(asked, window=FiniteWindow())) == float("inf")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.97, 0.95, 0.9])
+def test_what_devices_hold_at_best_is_held_when_it_is_asked_for(share: float) -> None:
+    asked = question(**BURSTS)
+    bursts = replace(asked, workload=Workload(LogNormal(760, 0.7, 190, 1.2), Gamma(4.0), asked.model.positions))
+    most = plan(replace(bursts, rate=1e4))
+    assert most.chosen is not None
+    assert not most.feasible
+    assert plan(replace(bursts, rate=share * most.chosen.goodput)).feasible

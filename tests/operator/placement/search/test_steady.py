@@ -1,0 +1,35 @@
+"""What a plan says holds for as long as anybody looks."""
+
+from typing import Any
+
+import pytest
+from distserve_testing.questions import CHATBOT_66B, question
+
+from distserve_operator.placement.search.answering import plan
+from distserve_operator.placement.simulating import simulate
+from distserve_operator.placement.slo import Slo
+from distserve_operator.placement.workload.lengths import Fixed, LogNormal
+from distserve_operator.placement.workload.path import Path
+
+H100: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-80GB"}
+CASES: dict[str, dict[str, Any]] = {
+    "memory is short": {"model": "opt-66b", "per_node": 8, "nodes": 4, "slo": CHATBOT_66B},
+    "another path": {"model": "opt-66b", "per_node": 8, "slo": CHATBOT_66B, "seed": 3},
+    "thousands in flight": {"gpu": "L40S", "model": "qwen2.5-1.5b", "slo": Slo(1.0, 0.04), "lengths": Fixed(50, 1500)},
+    "long outputs": {**H100, "slo": Slo(0.3, 0.03), "lengths": LogNormal(100, 1.0, 2000, 1.0)},
+    "nearly all in time": {**H100, "slo": Slo(0.5, 0.03, 0.99), "lengths": LogNormal(760, 0.7, 190, 1.2)},
+    "a tight pause": {**H100, "slo": Slo(0.4, 0.03, gap=0.06), "lengths": LogNormal(1500, 0.8, 150, 1.0)},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_plan_holds_its_targets_a_little_below_its_goodput_for_200_000_requests(case: dict[str, Any]) -> None:
+    asked = question(**case)
+    found = plan(asked)
+    assert found.chosen is not None
+    assert found.served is not None
+    assert found.served.attainment >= asked.slo.attainment - 1e-9
+    path = asked.workload.sample(99, 200_000)
+    slower = Path(path.arrivals / (0.95 * found.chosen.goodput), path.prompts, path.outputs)
+    (seen,) = simulate(asked, found.chosen.placement, trace=slower)
+    assert seen.attainment >= asked.slo.attainment

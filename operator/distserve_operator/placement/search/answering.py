@@ -22,7 +22,8 @@ from distserve_operator.placement.workload.path import Path
 RUNNERS_UP: Final = 1  # measured besides the best of each kind
 STEADY: Final = 3  # fleets that hold a rate with the fewest devices, among which the best is looked for
 ROUNDS: Final = 5  # of searches without the finalists of those before
-SPARE: Final = (2, 4, 16, 64)  # times the devices that the bounds call for; more where fewer did not do
+SPARE: Final = (2, 4)  # times the devices that the bounds call for; more where fewer did not do
+FAR: Final = (16, 64)  # the same, where all devices are known to hold the rate
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
 Kind = Literal["disaggregated", "colocated"]
 KINDS: Final[tuple[Kind, ...]] = ("disaggregated", "colocated")  # the one with the sharper bounds first
@@ -75,22 +76,25 @@ def plan(question: Question) -> Plan:
         return _by_the_paper(replace(question, only="disaggregated"), path)
     if question.rate is None:
         return _best(_search_of(narrowed(question), path, PER_DEVICE))
-    return _for_a_rate(question, path, *divided(question, cells_of(some)), question.rate / per_device(some))
+    if question.rate > per_device(some) * question.inventory.devices:
+        return _with_most(question, path)
+    return _for_a_rate(question, path, *divided(question, cells_of(some)))
 
 
-def _for_a_rate(question: Question, path: Path, cells: int, cell: Question, least: float) -> Plan:
-    """The fewest devices that hold the rate, else the most that all hold; with fewer than `least` devices none does."""
-    few = narrowed(cell, SPARE[0])
-    found = _with_fewest(few, path) if least <= question.inventory.devices else None
+def _for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Plan:
+    """The fewest devices that hold the rate, else the most that all hold."""
+    few, more = ({part.inventory: part for part in (narrowed(cell, spare) for spare in some)} for some in (SPARE, FAR))
+    found = _first_with_fewest(few.values(), path)
     if found is not None:
         return repeated(question, found, cells)
     most = _with_most(question, path)
-    if not most.feasible:
-        return most
-    more = {part.inventory: part for part in (narrowed(cell, spare) for spare in SPARE[1:])}
-    tried = (_with_fewest(part, path) for part in more.values() if part.inventory != few.inventory)
-    found = next((one for one in tried if one is not None), None)
+    if most.feasible:
+        found = _first_with_fewest((part for part in more.values() if part.inventory not in few), path)
     return most if found is None else repeated(question, found, cells)
+
+
+def _first_with_fewest(parts: Iterable[Question], path: Path) -> Plan | None:
+    return next((found for part in parts if (found := _with_fewest(part, path)) is not None), None)
 
 
 def _with_fewest(question: Question, path: Path) -> Plan | None:

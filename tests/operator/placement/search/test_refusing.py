@@ -33,6 +33,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"model": "opt-66b", "nodes": 8, "per_node": 1}, "Devices: no node has 2 free devices", "for tp 2, 3, 4, 8 alone"),
     ({**SLOW_66B, "only": "disaggregated", "network_bytes_per_second": GIGABIT}, "Link: the KV of a request", "TPOT: "),
     ({"slo": Slo(0.25, 0.001)}, "TPOT: even on an idle fleet", ""),
+    ({"slo": Slo(0.25, 0.001, 1.0), "only": "disaggregated", "rate": 5.0}, "TPOT: even on an idle fleet", ""),
     ({"slo": Slo(0.25, 0.001), "only": "disaggregated"}, "TPOT: even on an idle fleet", ""),
 ]
 

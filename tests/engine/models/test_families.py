@@ -10,7 +10,8 @@ import transformers
 from distserve_testing.families import FAMILIES, reloaded, write_family
 from distserve_testing.ranks import Instance
 
-from distserve_worker.engine.parallel import Grid
+from distserve_worker.engine.models import vocabulary
+from distserve_worker.engine.parallel import WHOLE, Grid
 
 TOKENS = torch.randint(0, 211, (45,), generator=torch.Generator().manual_seed(3)).tolist()
 CUTS = (17, 40, 41, 42)  # a prompt in two pieces, then some tokens one by one
@@ -178,6 +179,18 @@ def test_a_model_that_is_cut_computes_the_same(tmp_path: Path, family: str, swit
     write_family(tmp_path, family, **SWITCHES[family][switch])
     whole, cut = Instance(tmp_path).logits(TOKENS, CUTS), Instance(tmp_path, grid=grid).logits(TOKENS, CUTS)
     torch.testing.assert_close(cut, whole, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "BF16"])
+@pytest.mark.parametrize("grid", [WHOLE, Grid(2), Grid(1, 2)], ids=str)
+def test_a_head_in_slices_scores_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grid: Grid, dtype: str
+) -> None:
+    write_family(tmp_path, "llama")
+    whole = Instance(tmp_path, dtype, grid).logits(TOKENS, CUTS)
+    monkeypatch.setattr(vocabulary, "_LARGE", 0)
+    sliced = Instance(tmp_path, dtype, grid).logits(TOKENS, CUTS)
+    torch.testing.assert_close(sliced, whole, atol=1e-5, rtol=1e-5)
 
 
 def test_three_ranks_for_each_key_value_head(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Loads a rank's part of a model and prints by how many bytes the process grew at most, and how many its weights are.
 
-Arguments: path, dtype, tp, rank, and the path of a small model, which is loaded first: code that runs takes memory too.
+Arguments: path, dtype, tp, pp, rank, and the path of a small model, which is loaded first: code that runs takes memory
+too.
 """
 
 import json
@@ -24,12 +25,13 @@ def _status(field: str) -> int:
 
 
 def main() -> None:
-    path, dtype, tp, rank = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    path, dtype, small = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[6])
+    tp, pp, rank = (int(argument) for argument in sys.argv[3:6])
     torch.set_num_threads(1)
     config = read_config(path)
-    shard = shard_of(config, Grid(tp), rank)
+    shard = shard_of(config, Grid(tp, pp), rank)
     weights = weight_bytes(config, shard, dtype)
-    load_model(Path(sys.argv[5]), read_config(Path(sys.argv[5])), dtype, torch.device("cpu"))
+    load_model(small, read_config(small), dtype, torch.device("cpu"))
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far was that of imports
     loaded = load_model(path, config, dtype, torch.device("cpu"), shard=shard)

@@ -90,6 +90,23 @@ class TestSafetensors:
         with pytest.raises(ModelNotFound, match=r"model\.safetensors: no such file"):
             _load(folder)
 
+    def test_weights_of_another_format(self, folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        words = r"pytorch_model\.bin: only safetensors and GGUF files are read: convert it to model\.safetensors"
+        with pytest.raises(ModelInvalid, match=words):
+            _load(folder)
+
+    def test_weights_of_another_format_besides(self, folder: Path) -> None:
+        (folder / "pytorch_model.bin").write_bytes(b"")
+        _load(folder)
+
+    @pytest.mark.parametrize("shard", ["/etc/hostname", "../model.safetensors", "deeper/../../model.safetensors"])
+    def test_a_shard_outside_the_folder(self, folder: Path, shard: str) -> None:
+        index = {"weight_map": {"lm_head.weight": "model.safetensors", NORM: shard}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(ModelInvalid, match=rf"index\.json: the shard '{shard}' is not in the folder"):
+            _load(folder)
+
     def test_a_missing_shard(self, tmp_path: Path) -> None:
         write_tiny_llama(tmp_path, max_shard_size="100KB")
         shard = min(tmp_path.glob("model-*.safetensors"))

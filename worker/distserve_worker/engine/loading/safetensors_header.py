@@ -7,7 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from distserve_worker.engine.loading.source import StoredTensor
@@ -15,6 +15,7 @@ from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
+_PICKLED: Final = "pytorch_model*.bin"
 _LENGTH: Final = struct.Struct("<Q")
 _DAMAGES: Final = (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -28,6 +29,9 @@ def stored_tensors(folder: Path) -> Iterator[StoredTensor]:
 def _files(folder: Path) -> list[Path]:
     index = folder / INDEX
     paths = [folder / shard for shard in _shards(index)] if index.is_file() else [folder / SINGLE]
+    pickled = min(folder.glob(_PICKLED), default=None)
+    if pickled is not None and not any(path.is_file() for path in paths):
+        raise ModelInvalid(f"{pickled}: only safetensors and GGUF files are read: convert it to {SINGLE}")
     for path in paths:
         if not path.is_file():
             raise ModelNotFound(f"{path}: no such file")
@@ -39,6 +43,9 @@ def _shards(index: Path) -> list[str]:
         shards = set(json.loads(index.read_text())["weight_map"].values())
         if not all(isinstance(shard, str) for shard in shards):
             raise TypeError("names of shards must be strings")
+        outside = [shard for shard in shards if PurePath(shard).is_absolute() or ".." in PurePath(shard).parts]
+        if outside:
+            raise ModelInvalid(f"{index}: the shard {min(outside)!r} is not in the folder")
         return sorted(shards)
     except _DAMAGES as error:
         raise ModelInvalid(f"{index}: no weight_map in it ({error})") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from distserve_operator.placement.rates import LOWEST, rate_at
+from distserve_operator.placement.rates import LEVELS, LOWEST, rate_at
 from distserve_operator.placement.search.evaluating import Evaluator, limit
 from distserve_operator.placement.search.spaces import Anywhere, Both, Family, counts_of, families
 from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape, proportions
@@ -162,11 +162,14 @@ class _Search:
 
 
 def climb(holds: Callable[[int], bool], held: int, low: int) -> int:
-    """The highest level that is held if it is above `low`, else `held`, which is known to be."""
+    """The highest level that is held if it is above `low`, else `held`, which is known to be.
+
+    It is not looked for far above the grid: a burst of few requests may be held by many devices at whatever rate.
+    """
     stride = 1
     if not holds(low + stride):
         return held
-    while holds(low + 2 * stride):
+    while low + 2 * stride < 1 << LEVELS and holds(low + 2 * stride):
         stride *= 2
     low, high = low + stride, low + 2 * stride
     while high - low > 1:

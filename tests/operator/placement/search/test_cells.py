@@ -70,6 +70,11 @@ def test_no_rate_above_the_bound_is_searched_for() -> None:
     assert per_device(replace(asked, window=FiniteWindow())) == float("inf")
 
 
+def test_a_burst_that_many_devices_hold_at_any_rate_has_an_answer() -> None:
+    burst = question(nodes=64, per_node=8, lengths=Fixed(512, 8), rate=1e5, window=FiniteWindow())
+    assert plan(burst).feasible
+
+
 @pytest.mark.parametrize("share", [1.0, 0.97, 0.95, 0.9])
 def test_what_devices_hold_at_best_is_held_when_it_is_asked_for(share: float) -> None:
     asked = question(**BURSTS)

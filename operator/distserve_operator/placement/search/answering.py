@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
-from distserve_operator.placement.question import Affinity, Question
+from distserve_operator.placement.question import Affinity, FiniteWindow, Question
 from distserve_operator.placement.rates import PER_DEVICE, Ladder
 from distserve_operator.placement.search import explaining, joint, refusing
 from distserve_operator.placement.search.cells import bounded, cells_of, divided, narrowed, per_device, repeated
@@ -194,14 +194,15 @@ def _by_the_paper(question: Question, path: Path) -> Plan:
     wanted = paper_rule(evaluator)
     if wanted is None:
         return _explained(search, None)
-    placement = largest_that_fits(wanted, question.inventory)
-    if placement is None:
+    there_is = largest_that_fits(wanted, question.inventory)
+    if there_is is None and not isinstance(question.window, FiniteWindow):
         return refusing.too_few(question, None, wanted)
+    placement = there_is or wanted  # which is told for comparison with what was published
     near = evaluator.ladder.level(placement, evaluator.goodput(placement))
     searched.finalists = [(placement, near)]
     winner = race(search.verifier, searched.finalists)
-    found = _explained(search, winner, held=placement == wanted)
-    return found if found.feasible else refusing.too_few(question, found, wanted)
+    found = _explained(search, winner, held=there_is == wanted)
+    return found if found.feasible and there_is is not None else refusing.too_few(question, found, wanted)
 
 
 def _explained(search: _Search, winner: Winner | None, held: bool = False) -> Plan:

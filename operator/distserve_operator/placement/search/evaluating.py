@@ -120,6 +120,11 @@ class Evaluator:
         self.seen.add(placement)
         return bool(self._once(("passes", placement, rate), lambda: self._passes(placement, rate)))
 
+    def passes_briefly(self, placement: Placement, rate: float) -> bool:
+        """As `passes`, of a short run alone: nearly without load a longer one says no more."""
+        fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
+        return bool(self._once(("briefly", placement, rate), lambda: self._holds(fleet, tp, rate, SHORT)))
+
     def holds(self, placement: Placement, level: int) -> bool:
         """Whether a placement holds the targets at a level of the ladder; see `passes`."""
         return self.passes(placement, self.ladder.rate(placement, level))

@@ -139,7 +139,7 @@ class _Search:
         """What no count of the family exceeds; 0 where not even one idle instance of each phase meets the targets."""
         idle = self._idle
         if isinstance(family, Both):
-            meets = idle.passes(family.at((1,)), LOWEST)
+            meets = idle.passes_briefly(family.at((1,)), LOWEST)
         else:
             meets = idle.prefill_holds(Pool(_shape(family.prefill), 1), LOWEST) and idle.decode_holds(
                 Pool(_shape(family.decode), 1), LOWEST

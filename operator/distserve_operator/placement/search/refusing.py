@@ -46,11 +46,11 @@ def _counted(count: int, noun: str) -> str:
 
 
 def too_few(question: Question, plan: Plan | None, wanted: Placement) -> Plan:
-    """What a rule asks for is more than there is; `plan` is of the largest such fleet that fits, None: none does."""
+    """What a rule asks for is more than there is; `plan` is of the largest such fleet that fits, if one does."""
     load = "" if question.rate is None else f" for {question.rate:g} req/s"
     takes = f"the paper's rule takes {wanted.devices} devices{load} ({wanted})"
     binding = f"Devices: {takes}, which do not fit the {question.inventory.devices} that are free"
-    return _empty(question, binding) if plan is None else replace(plan, binding=binding)
+    return _empty(question, binding) if plan is None else replace(plan, feasible=False, binding=binding)
 
 
 def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) -> Plan:

@@ -8,6 +8,9 @@ from typing import Final
 
 WIRE_VERSION: Final = 2
 
+# Memory of a worker's first process on CPUs besides weights and KV: libraries, and what a step computes in.
+PROCESS_BYTES: Final = 350 << 20
+
 WORKER_GRPC_PORT: Final = 9000
 WORKER_DATA_PORT: Final = 9001
 WORKER_HTTP_PORT: Final = 9002

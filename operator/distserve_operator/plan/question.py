@@ -18,6 +18,7 @@ from distserve_operator.placement.question import Affinity, Question
 from distserve_operator.placement.workload import workload as load
 from distserve_operator.placement.workload.lengths import LogNormal
 from distserve_operator.plan.inputs import ENGINE
+from distserve_proto.contract import PROCESS_BYTES
 
 _PERCENT: Final = 100
 _MILLISECONDS: Final = 1000
@@ -44,13 +45,17 @@ def question_of(wanted: Wanted, targets: Targets, survey: Survey) -> Question:
 
 
 def device_of(cluster: Cluster) -> Device:
-    """A GPU, or a slot of cores: the catalogue has one core, whose memory does not count as the pod has its own."""
+    """A GPU, or a slot of cores: the catalogue has one core, whose memory does not count as the pod has its own.
+
+    Of that the worker's process takes a part.
+    """
     one = device(cluster.device_type)
     cores = cluster.cores_per_device
     if cores is None:
         return one
     flops = {kind: cores * figure for kind, figure in one.flops.items()}
-    return replace(one, memory=cluster.memory_per_device, flops=flops, bandwidth=cores * one.bandwidth)
+    memory = max(0, cluster.memory_per_device - PROCESS_BYTES)
+    return replace(one, memory=memory, flops=flops, bandwidth=cores * one.bandwidth)
 
 
 def runnable(question: Question, cluster: Cluster) -> Question:

@@ -16,6 +16,7 @@ from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.errors import WorkloadError
 from distserve_operator.placement.workload.lengths import LogNormal
 from distserve_operator.plan.question import question_of
+from distserve_proto.contract import PROCESS_BYTES
 
 GIB = 1024**3
 
@@ -51,11 +52,11 @@ def test_every_field_of_the_spec_arrives() -> None:
     assert "roofline" in found.latency.source
 
 
-def test_a_cpu_device_has_the_cores_and_the_memory_of_its_pod() -> None:
+def test_a_cpu_device_has_the_cores_of_its_pod_and_the_memory_that_its_process_leaves() -> None:
     one, two = (question(auto_resource(mode="Plan", cluster={"coresPerDevice": n})).device for n in (1, 2))
     assert two.flops["FP32"] == 2 * one.flops["FP32"]
     assert two.bandwidth == 2 * one.bandwidth
-    assert one.memory == 3 * GIB
+    assert one.memory == 3 * GIB - PROCESS_BYTES
 
 
 def test_mode_plan_asks_about_every_fleet() -> None:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from distserve_proto.contract import ExitReason
+from distserve_proto.contract import PROCESS_BYTES, ExitReason
 from distserve_worker.engine.blueprint import Blueprint
 from distserve_worker.exiting import WorkerFailure
 
@@ -14,7 +14,6 @@ _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 # What processes have besides weights and KV: pages of their own, of torch and gRPC for the most part, and what steps
 # compute in; the kernel can drop mapped files. Measured with SmolLM2 on x86-64: the first one has 310 MB when it is
 # loaded and 370 MB in a step of 2048 tokens; each further rank 160 MB, with its share of the process that forks them.
-_FIRST: Final = 350 << 20
 _FURTHER: Final = 150 << 20
 
 
@@ -42,7 +41,7 @@ def require_fit(blueprint: Blueprint, limit: int) -> None:
     if config.device != "cpu":
         return
     weights = sum(weight_bytes(blueprint.model, blueprint.shard(rank), config.dtype) for rank in ranks)
-    processes = _FIRST + _FURTHER * (len(ranks) - 1)
+    processes = PROCESS_BYTES + _FURTHER * (len(ranks) - 1)
     if weights + config.kv_cache_bytes + processes > limit:
         raise WorkerFailure(
             ExitReason.MODEL_DOES_NOT_FIT,

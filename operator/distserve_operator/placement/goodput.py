@@ -100,10 +100,13 @@ def served(outcome: Outcome, rate: float, question: Question) -> Served:
     met = (outcome.ttft <= slo.ttft) & (outcome.tpot <= slo.tpot)
     if slo.gap is not None:
         met &= outcome.gap <= slo.gap
-    ttft, tpot, gap = map(_percentiles, (outcome.ttft, outcome.tpot, outcome.gap))
+    later = outcome.tpot > 0  # those of a single token have none to wait for
+    ttft, tpot, gap = map(_percentiles, (outcome.ttft, outcome.tpot[later], outcome.gap[later]))
     return Served(rate, float(np.mean(met)), ttft, tpot, gap)
 
 
 def _percentiles(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Percentiles:
-    """Nearest rank, so that a request that never finished does not turn its neighbours into NaN."""
+    """Nearest rank, so that a request that never finished does not turn its neighbours into NaN; 0 of no requests."""
+    if len(seconds) == 0:
+        return Percentiles(0.0, 0.0, 0.0)
     return Percentiles(*(float(value) for value in np.percentile(seconds, [50, 90, 99], method="inverted_cdf")))

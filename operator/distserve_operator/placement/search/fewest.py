@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from distserve_operator.placement.search.evaluating import Evaluator
+from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.spaces import LARGEST_POOL, Anywhere, Counts, Family, families
 from distserve_operator.placement.shape import Disaggregated, Placement
 
@@ -41,7 +42,7 @@ class _Lattice:
         self.queue: list[tuple[int, float, int, Family, Counts]] = []
         for family in families(evaluator.question):
             least = _least_counts(evaluator, family, rate)
-            if least is not None:
+            if least is not None and meets_when_idle(evaluator, family):
                 self.consider(family, least)
 
     def consider(self, family: Family, counts: Counts) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from distserve_operator.placement.rates import LEVELS, LOWEST, rate_at
+from distserve_operator.placement.rates import LEVELS, rate_at
 from distserve_operator.placement.search.evaluating import Evaluator, limit
-from distserve_operator.placement.search.spaces import Anywhere, Both, Family, counts_of, families
-from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape, proportions
+from distserve_operator.placement.search.idling import meets_when_idle
+from distserve_operator.placement.search.spaces import Anywhere, Family, counts_of, families
+from distserve_operator.placement.shape import Disaggregated, Placement, proportions
 
 MARGIN: Final = 4  # levels below the best, within which candidates are kept for verification
 _ROUGH: Final = 1.5  # bounds of colocated fleets tell apart only what differs by this
@@ -66,7 +67,6 @@ class _Search:
         self._simulated = 0
         self._numbers = itertools.count()
         self._held: dict[Placement, int] = {}
-        self._idle = evaluator.lenient
         self._tried: dict[Hashable, int] = {}  # devices of the last fleet that was simulated, by proportions
         bounds = ((self._bound(one), one) for one in families(evaluator.question))
         self._queue = [_Entry((-bound, 0.0), next(self._numbers), one) for bound, one in bounds if bound > 0]
@@ -137,14 +137,7 @@ class _Search:
 
     def _bound(self, family: Family) -> float:
         """What no count of the family exceeds; 0 where not even one idle instance of each phase meets the targets."""
-        idle = self._idle
-        if isinstance(family, Both):
-            meets = idle.passes_briefly(family.at((1,)), LOWEST)
-        else:
-            meets = idle.prefill_holds(Pool(_shape(family.prefill), 1), LOWEST) and idle.decode_holds(
-                Pool(_shape(family.decode), 1), LOWEST
-            )
-        return self._ideal(family) if meets else 0.0
+        return self._ideal(family) if meets_when_idle(self._evaluator, family) else 0.0
 
     def _ideal(self, family: Family) -> float:
         """No count of the family exceeds it: goodput per device, or whatever the ladder is of."""
@@ -184,7 +177,3 @@ def _rank(placement: Placement, bound: float) -> tuple[float, ...]:
         return -bound, -float(placement.devices)
     rough = bound if math.isinf(bound) else _ROUGH ** math.ceil(math.log(bound) / math.log(_ROUGH))
     return -rough, float(placement.pool.shape.pp), -float(placement.devices)
-
-
-def _shape(role: Shape | Pool) -> Shape:
-    return role.shape if isinstance(role, Pool) else role

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from distserve_testing.questions import question
 
+from distserve_operator.placement.shape import Colocated, Pool, Shape
+from distserve_operator.placement.simulating import simulate as simulate_placement
 from distserve_operator.placement.simulation.running import Mixed, simulate
 from distserve_operator.placement.simulation.state import DecodeRules, MixedRules, Targets
 from distserve_operator.placement.workload.path import Path
@@ -17,6 +20,15 @@ def gaps(arrivals: list[float], prompts: list[int], outputs: list[int]) -> list[
     targets = Targets(9e9, 9e9, 9e9, 0.0, 0.0, 0, count, count, 0.1, 0, joint=True)
     path = Path(np.array(arrivals), np.array(prompts), np.array(outputs))
     return simulate(Mixed(PROMPTS, DECODE), path, 1.0, targets).gap.tolist()
+
+
+def test_requests_of_one_token_have_no_part_in_the_percentiles_of_what_follows() -> None:
+    path = Path(np.arange(4.0), np.full(4, 100), np.array([1, 1, 1, 20]))
+    (seen,) = simulate_placement(question(), Colocated(Pool(Shape(1, 1), 1)), trace=path)
+    assert seen.tpot.p50 == seen.tpot.p99 > 0
+    assert seen.gap.p50 == seen.gap.p99 > 0
+    (seen,) = simulate_placement(question(), Colocated(Pool(Shape(1, 1), 1)), trace=path.first(3))
+    assert (seen.tpot.p50, seen.tpot.p99, seen.gap.p99) == (0.0, 0.0, 0.0)
 
 
 def test_a_request_alone_waits_a_step_for_each_token() -> None:

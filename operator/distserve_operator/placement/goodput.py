@@ -15,6 +15,7 @@ from distserve_operator.placement.latency.law import HostCost
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.simulation.running import Outcome
 from distserve_operator.placement.simulation.state import Targets
+from distserve_operator.placement.slo import Slo
 
 TAIL: Final = 0.5  # requests after the judged ones, as a multiple of those in flight
 MOST_REQUESTS: Final = 80_000  # of one run
@@ -74,6 +75,11 @@ def whole_window(count: int) -> Window:
     return Window(0, count, count, 0)
 
 
+def may_fail(slo: Slo, judged: int) -> int:
+    """How many of so many judged requests may miss their targets."""
+    return math.floor((1 - slo.attainment) * judged + 1e-9)
+
+
 def targets_of(question: Question, window: Window, host: HostCost, failures: int | None = None) -> Targets:
     """The targets as the simulation judges them; it stops after more than so many `failures`: those that may be."""
     slo = question.slo
@@ -87,7 +93,7 @@ def targets_of(question: Question, window: Window, host: HostCost, failures: int
         per_token=float(host.per_prompt_token),
         start=window.start,
         stop=window.stop,
-        failures=math.floor((1 - slo.attainment) * judged + 1e-9) if failures is None else failures,
+        failures=may_fail(slo, judged) if failures is None else failures,
         share=float(1 - slo.attainment),
         stretch=window.stretch,
         joint=joint,

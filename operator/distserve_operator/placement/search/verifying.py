@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from distserve_operator.placement.answer import Candidate, Served
-from distserve_operator.placement.goodput import served
+from distserve_operator.placement.goodput import may_fail, served
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import STEP
 from distserve_operator.placement.search.evaluating import Evaluator, longest_run
@@ -92,7 +92,7 @@ class Verifier:
     def _holds(self, placement: Placement, rate: float) -> bool:
         """It ends as soon as more fail than may on all paths."""
         judged = self.evaluator.judged(placement, rate)
-        left = self._allowed(judged * len(self.paths))
+        left = may_fail(self.question.slo, judged * len(self.paths))
         seen = []
         for path in self.paths:
             seen.append(self.evaluator.watch(placement, rate, path, left))
@@ -105,9 +105,6 @@ class Verifier:
         self._seen[placement, rate] = seen
         return True
 
-    def _allowed(self, judged: int) -> int:
-        return math.floor((1 - self.question.slo.attainment) * judged + 1e-9)
-
     def _apart(self, placement: Placement, level: int, path: int) -> int:
         """How many levels from `level` the highest one lies that is held on one path."""
 
@@ -115,7 +112,7 @@ class Verifier:
             rate = self.evaluator.ladder.rate(placement, level + above)
             if rate > self.evaluator.upper(placement):
                 return False
-            allowed = self._allowed(self.evaluator.judged(placement, rate))
+            allowed = may_fail(self.question.slo, self.evaluator.judged(placement, rate))
             return not self.evaluator.watch(placement, rate, self.paths[path], allowed).failed
 
         step = (

@@ -10,9 +10,9 @@ from distserve_worker.measuring.batches import (
     Batch,
     Bounds,
     decode_batches,
-    foreseen,
     prefill_batches,
 )
+from distserve_worker.measuring.surveying import foreseen
 
 ROOMY = Bounds(longest=8192, blocks=100_000, block_tokens=16)
 

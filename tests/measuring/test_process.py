@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from distserve_worker.measuring.batches import Batch
-from distserve_worker.measuring.messages import Failure, Message, Progress, Step, Subject, line_of, message_of
-from distserve_worker.measuring.running import step_of
+from distserve_worker.measuring.medians import step_of
+from distserve_worker.measuring.messages import (
+    Failure,
+    Message,
+    MixedStep,
+    Progress,
+    Step,
+    Subject,
+    line_of,
+    message_of,
+)
 from distserve_worker.measuring.surveying import Sample
 
 SECONDS = 120
@@ -42,6 +51,9 @@ def test_it_tells_the_subject_then_its_progress_and_the_steps_of_both_phases(tin
         assert len(own) >= 4
         assert len({(step.requests, step.tokens, step.squares) for step in own}) == len(own)
     assert all(step.seconds > 0 and step.host_seconds > 0 and step.repetitions >= 1 for step in steps)
+    mixed = [message for message in messages if isinstance(message, MixedStep)]
+    assert len({(step.requests, step.before, step.chunk) for step in mixed}) == len(mixed) >= 2
+    assert all(step.seconds > 0 and step.alone > 0 and step.repetitions >= 1 for step in mixed)
 
 
 BILLIONS = {
@@ -111,6 +123,7 @@ MESSAGES = [
     Subject("CPU", "A CPU", 2, 0.5, 8192, 1000, 64),
     Progress(0.25, "prefill"),
     Step("decode", 2, 64, 2048, 0.1, 0.01, 0.02, 7),
+    MixedStep(4, 68, 0, 32, 0.2, 0.1, 0.02, 7),
     Failure("EngineFailed", "a\nb"),
 ]
 

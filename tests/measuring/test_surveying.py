@@ -26,7 +26,7 @@ class Machine:
         self.now += seconds
         return Sample(seconds, 0.001, 0.0)
 
-    def survey(self) -> Survey:
+    def survey(self) -> "Survey[Batch, Sample]":
         return Survey(self.visit, lambda: self.now, watch=self.watched.append)
 
 

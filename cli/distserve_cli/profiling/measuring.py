@@ -14,7 +14,15 @@ import click
 from distserve_cli.planning.errors import BadInput
 from distserve_cli.profiling.laws import Measured
 from distserve_proto.contract import ExitReason
-from distserve_worker.measuring.messages import Failure, Message, Progress, Step, Subject, message_of
+from distserve_worker.measuring.messages import (
+    Failure,
+    Message,
+    MixedStep,
+    Progress,
+    Step,
+    Subject,
+    message_of,
+)
 
 MODULE: Final = "distserve_worker.measuring"
 SILENCE_SECONDS: Final = 600.0  # it tells its progress with nearly each step; only loading says nothing for long
@@ -32,6 +40,7 @@ def measure(model: str, flags: Sequence[str], watch: Callable[[Progress], None])
     """
     subject: Subject | None = None
     steps: list[Step] = []
+    mixed: list[MixedStep] = []
     with closing(_messages([sys.executable, "-m", MODULE, "--model", model, *flags])) as messages:
         for message in messages:
             match message:
@@ -41,11 +50,13 @@ def measure(model: str, flags: Sequence[str], watch: Callable[[Progress], None])
                     subject = message
                 case Step():
                     steps.append(message)
+                case MixedStep():
+                    mixed.append(message)
                 case Failure(reason, text):
                     raise _refused(reason, text, model)
     assert subject is not None  # the process ended well, so it has told
     prefill, decode = (tuple(step for step in steps if step.phase == phase) for phase in ("prefill", "decode"))
-    return Measured(subject, prefill, decode)
+    return Measured(subject, prefill, decode, tuple(mixed))
 
 
 def _messages(command: Sequence[str]) -> Generator[Message]:

@@ -5,12 +5,13 @@ from statistics import fmean
 from typing import Any
 
 from distserve_cli.profiling.laws import TENSOR_PARALLELISM, Measured
-from distserve_operator.placement.latency.fit_error import decode_errors, prefill_errors
+from distserve_operator.placement.latency.fit_error import decode_errors, mixed_errors, prefill_errors
 from distserve_operator.placement.latency.law import StepLaw
+from distserve_operator.placement.latency.measurement import MixedPoint
 from distserve_operator.placement.latency.profile import Profile
 from distserve_operator.placement.latency.saturation import saturating_tokens, throughput
 from distserve_operator.placement.latency.soundness import poor_fits
-from distserve_worker.measuring.messages import Step
+from distserve_worker.measuring.messages import MixedStep, Step
 
 Json = dict[str, Any]
 
@@ -34,18 +35,40 @@ def profile_json(profile: Profile, measured: Measured) -> Json:
             measured.prefill, [one.seconds for one in points.prefill], prefill_errors(law, points.prefill)
         ),
         "decode": _phase(measured.decode, [one.seconds for one in points.decode], decode_errors(law, points.decode)),
+        "mixed": _mixed(measured.mixed, points.mixed, mixed_errors(law, profile.overlap, points.mixed)),
+        "chunkOverlap": _figure(profile.overlap) if measured.mixed else None,
         "host": _host(law),
         "problems": [str(problem) for problem in poor_fits(profile)],
     }
 
 
-def _phase(steps: Sequence[Step], kernels: Sequence[float], errors: Sequence[float]) -> Json:
-    distances = [abs(error) for error in errors]
+def _mixed(steps: Sequence[MixedStep], points: Sequence[MixedPoint], errors: Sequence[float]) -> Json:
     return {
-        "steps": [_step(*each) for each in zip(steps, kernels, errors, strict=True)],
-        "meanError": _percent(fmean(distances)),
-        "worstError": _percent(max(distances)),
+        "steps": [
+            {
+                "requests": step.requests,
+                "before": step.before,
+                "tokens": step.chunk,
+                "alone": _milliseconds(point.alone),
+                "step": _milliseconds(point.seconds),
+                "fitted": _milliseconds(point.seconds * (1 + error)),
+                "error": _percent(error),
+                "noise": _percent(step.spread),
+                "repetitions": step.repetitions,
+            }
+            for step, point, error in zip(steps, points, errors, strict=True)
+        ],
+        **_summary(errors),
     }
+
+
+def _phase(steps: Sequence[Step], kernels: Sequence[float], errors: Sequence[float]) -> Json:
+    return {"steps": [_step(*each) for each in zip(steps, kernels, errors, strict=True)], **_summary(errors)}
+
+
+def _summary(errors: Sequence[float]) -> Json:
+    distances = [abs(error) for error in errors] or [0.0]
+    return {"meanError": _percent(fmean(distances)), "worstError": _percent(max(distances))}
 
 
 def _step(step: Step, kernels: float, error: float) -> Json:

@@ -10,10 +10,11 @@ from distserve_cli.profiling.rendering import Json
 from distserve_operator.placement.latency.saturation import SHARE
 
 COLUMNS = ("requests", "tokens", "step", "measured", "fitted", "error", "noise", "repetitions")
+MIXED_COLUMNS = ("requests", "before", "tokens", "alone", "step", "fitted", "error", "noise", "repetitions")
 
 
 def print_profile(profile: Json, *, on_error_output: bool) -> None:
-    """Both phases step by step, and then what they come to."""
+    """All kinds of steps one by one, and then what they come to."""
     stream = sys.stderr if on_error_output else sys.stdout
     console = Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 120)
     threads = f"{profile['threads']} thread{'s' if profile['threads'] > 1 else ''}"
@@ -22,6 +23,9 @@ def print_profile(profile: Json, *, on_error_output: bool) -> None:
     for phase in ("prefill", "decode"):
         console.print()
         console.print(_steps(phase, profile[phase]))
+    if profile["mixed"]["steps"]:
+        console.print()
+        console.print(_mixed(profile["mixed"]))
     console.print()
     console.print(_facts(profile))
 
@@ -34,6 +38,16 @@ def _steps(phase: str, steps: Json) -> Table:
         table.add_column(title, justify="right")
     for step in steps["steps"]:
         table.add_row("", *(_cell(name, step[name]) for name in COLUMNS))
+    return table
+
+
+def _mixed(steps: Json) -> Table:
+    table = Table(box=None)
+    table.add_column("MIXED")
+    for title in ("REQUESTS", "BEFORE", "CHUNK", "ALONE ms", "STEP ms", "FITTED ms", "ERROR %", "NOISE %", "RUNS"):
+        table.add_column(title, justify="right")
+    for step in steps["steps"]:
+        table.add_row("", *(_cell(name, step[name]) for name in MIXED_COLUMNS))
     return table
 
 
@@ -52,6 +66,7 @@ def _facts(profile: Json) -> Table:
         f"{host['perStepRequest']:.3g} ms for each of its requests, at temperature {profile['temperature']:g} "
         "(steps of the engine with a model that computes nothing)",
     )
+    table.add_row("overlap", _overlap(profile))
     table.add_row(
         "L_m",
         f"{profile['saturatingTokens']} tokens: a prompt as long is prefilled at "
@@ -64,6 +79,14 @@ def _facts(profile: Json) -> Table:
     for problem in profile["problems"]:
         table.add_row("poor fit", Text(problem))
     return table
+
+
+def _overlap(profile: Json) -> str:
+    share = profile["chunkOverlap"]
+    if share is None:
+        return "of chunks with decode: not measured, plans take 0; give more --seconds"
+    errors = f"mean error {profile['mixed']['meanError']:.1f} %, worst {profile['mixed']['worstError']:.1f} %"
+    return f"{share:.2f} of a chunk's own time hides behind the decode step it rides on; {errors}"
 
 
 def _cell(name: str, value: float) -> str:

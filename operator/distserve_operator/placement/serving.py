@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distserve_operator.placement.latency.law import LatencyModel, StepLaw
+from distserve_operator.placement.latency.prediction import context_seconds
 from distserve_operator.placement.latency.saturation import saturating_tokens
 from distserve_operator.placement.memory import capacity_blocks
 from distserve_operator.placement.question import Question
@@ -62,10 +63,9 @@ def mixed_rules(question: Question, placement: Colocated) -> MixedRules:
     """How the instances of a colocated placement take prompts."""
     latency = question.latency
     law = latency.laws[placement.pool.shape.tp]
-    reread = max(plane.per_context for plane in law.decode)
     chunked = placement.chunk is not None
     tokens = placement.chunk or prefill_tokens(latency, law)
-    return MixedRules(prefill_planes(law), tokens, chunked, latency.overlap, reread)
+    return MixedRules(prefill_planes(law), tokens, chunked, latency.overlap, context_seconds(law))
 
 
 def prefill_tokens(latency: LatencyModel, law: StepLaw) -> int:

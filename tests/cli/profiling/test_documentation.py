@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distserve_cli.profiling.commands import profile_command
-from distserve_cli.profiling.tables import COLUMNS
+from distserve_cli.profiling.tables import COLUMNS, MIXED_COLUMNS
 
 PAGE = (Path(__file__).parents[3] / "docs/profiling.md").read_text()
 OPTIONS = {name for parameter in profile_command.params for name in parameter.opts}
@@ -24,9 +24,13 @@ def test_every_documented_option_exists() -> None:
 
 
 def test_its_sample_is_laid_out_like_the_table() -> None:
-    rows = re.findall(r"^ +\d.*$", PAGE, re.MULTILINE)
-    assert len(rows) >= 8
-    assert {len(row.split()) for row in rows} == {len(COLUMNS)}
+    plain, mixed = (
+        re.findall(r"^ +\d.*$", part, re.MULTILINE) for part in PAGE.split("Written to")[0].split(" MIXED  REQUESTS")
+    )
+    assert len(plain) >= 8
+    assert {len(row.split()) for row in plain} == {len(COLUMNS)}
+    assert len(mixed) >= 2
+    assert {len(row.split()) for row in mixed} == {len(MIXED_COLUMNS)}
 
 
 @pytest.mark.parametrize("module", ["distserve_cli.__main__", "distserve_cli.profiling.running"])

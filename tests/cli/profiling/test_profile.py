@@ -16,7 +16,7 @@ from distserve_operator.placement.catalogue.configs import model_from_config
 from distserve_operator.placement.catalogue.devices import device
 from distserve_operator.placement.catalogue.models import model_shape
 from distserve_operator.placement.latency.choosing import latency_model
-from distserve_operator.placement.latency.fit_error import decode_errors, prefill_errors
+from distserve_operator.placement.latency.fit_error import decode_errors, mixed_errors, prefill_errors
 from distserve_operator.placement.latency.profile import Profile
 from distserve_operator.placement.latency.profile_parsing import parse_profile, read_profile
 from distserve_operator.placement.latency.profile_writing import write_profile
@@ -55,6 +55,14 @@ def require_sane(profile: Profile, shown: dict[str, Any]) -> None:
             assert step["error"] == pytest.approx(100 * error, abs=0.01)
         assert shown[phase]["worstError"] == max(abs(step["error"]) for step in steps)
         assert 0 <= shown[phase]["meanError"] <= shown[phase]["worstError"]
+    mixed = shown["mixed"]["steps"]
+    errors = mixed_errors(law, profile.overlap, points.mixed)
+    for step, point, error in zip(mixed, points.mixed, errors, strict=True):
+        assert (step["before"], step["tokens"]) == (point.before, point.chunk)
+        assert 0 < step["alone"] <= step["step"] == pytest.approx(1000 * point.seconds, rel=1e-4)
+        assert step["fitted"] == pytest.approx(step["step"] * (1 + error), rel=1e-4)
+    assert 0 <= profile.overlap <= 1
+    assert shown["chunkOverlap"] == (pytest.approx(profile.overlap, abs=1e-5) if mixed else None)
     assert [point.tokens for point in points.prefill] == [step["tokens"] for step in shown["prefill"]["steps"]]
     assert [point.batch for point in points.decode] == [step["requests"] for step in shown["decode"]["steps"]]
     assert 1 <= shown["saturatingTokens"] == saturating_tokens(law)
@@ -91,6 +99,7 @@ def test_smollm2_is_profiled_under_the_name_that_plans_know(smollm2_path: Path, 
         assert read_profile(text) == profile
         assert shown["problems"] == []
     assert profile.model == shown["model"] == "SmolLM2-135M"
+    assert len(shown["mixed"]["steps"]) >= 2
     require_sane(profile, shown)
     latency = latency_model(model_shape("smollm2-135m", "FP32"), CPU, profile=profile, allow_poor_fit=True)
     assert latency.source.startswith("measured profile of SmolLM2-135M on CPU")
@@ -103,7 +112,15 @@ def test_a_config_map_goes_to_standard_output_and_the_table_does_not(tiny: Path)
     assert manifest["kind"] == "ConfigMap"
     assert manifest["metadata"] == {"name": "tiny.profile", "namespace": "chat"}
     assert parse_profile(done.stdout).model == "tiny-llama"
-    for text in ("tiny-llama in FP32 on CPU", "FITTED ms", "mean error ", "L_m", "tensor parallelism 1 only"):
+    for text in (
+        "tiny-llama in FP32 on CPU",
+        "FITTED ms",
+        "MIXED  REQUESTS",
+        "mean error ",
+        " of a chunk's own time",
+        "L_m",
+        "tensor parallelism 1 only",
+    ):
         assert text in done.stderr
 
 

@@ -1,6 +1,6 @@
 """Which steps are worth measuring, the ones with the least work first."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,9 @@ class Batch:
     def squares(self) -> int:
         """Sum of the squared lengths."""
         return sum(length * length for length in self.lengths)
+
+    def __str__(self) -> str:
+        return f"{self.phase} of {len(self.lengths)} requests, {self.tokens} tokens"
 
     @property
     def work(self) -> tuple[int, int]:
@@ -70,15 +73,6 @@ def prefill_batches(bounds: Bounds) -> list[Batch]:
 def decode_batches(bounds: Bounds) -> list[Batch]:
     """Contexts from half to one and a half times their mean: real batches are mixed, and padding costs time."""
     return _rising(bounds, (Batch("decode", _mixed(requests, mean)) for mean in _CONTEXTS for requests in _REQUESTS))
-
-
-def foreseen(batch: Batch, costs: Mapping[Batch, float]) -> float:
-    """Most seconds that it can cost, from what others did: none grows faster than its work. 0 when nothing is known."""
-    return min((cost * _growth(known, batch) for known, cost in costs.items()), default=0.0)
-
-
-def _growth(known: Batch, batch: Batch) -> float:
-    return max(1.0, *(new / old for new, old in zip(batch.work, known.work, strict=True)))
 
 
 def _powers(first: int, factor: int, last: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 Phase = Literal["prefill", "decode"]
+Kind = Literal["prefill", "decode", "mixed"]  # of steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,20 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class MixedStep:
+    """One kind of decode step that carries a prompt, or the rest of one."""
+
+    requests: int  # that decode
+    context: int  # their tokens together
+    before: int  # tokens of the prompt that are computed already
+    chunk: int  # tokens of it that this step computes
+    seconds: float  # median, as of a `Step`
+    alone: float  # seconds: median of the same decode step without the prompt
+    spread: float  # as of a `Step`
+    repetitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why it ended early; `reason` is an `ExitReason`."""
 
@@ -50,9 +65,11 @@ class Failure:
     text: str
 
 
-Message = Subject | Progress | Step | Failure
+Message = Subject | Progress | Step | MixedStep | Failure
 
-_KINDS: Final[dict[str, type[Message]]] = {kind.__name__.lower(): kind for kind in (Subject, Progress, Step, Failure)}
+_KINDS: Final[dict[str, type[Message]]] = {
+    kind.__name__.lower(): kind for kind in (Subject, Progress, Step, MixedStep, Failure)
+}
 
 
 def line_of(message: Message) -> str:

@@ -1,8 +1,7 @@
-"""Measures both phases one after the other, so that only one engine is in memory."""
+"""Measures prefill, decode and then steps that mix them, one after the other: only one engine is in memory."""
 
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Final
 import torch
 
 from distserve_proto.contract import ExitReason
-from distserve_worker.engine.blueprint import EngineConfig, ModelDoesNotFit
+from distserve_worker.engine.blueprint import EngineConfig, EngineRole, ModelDoesNotFit
 from distserve_worker.engine.building import build_engine
 from distserve_worker.engine.interface import Description, Engine
 from distserve_worker.exiting import WorkerFailure
@@ -26,12 +25,17 @@ from distserve_worker.measuring.batches import (
 )
 from distserve_worker.measuring.empty_engine import empty_twin
 from distserve_worker.measuring.inspecting import processor
-from distserve_worker.measuring.messages import Message, Phase, Progress, Step, Subject
+from distserve_worker.measuring.medians import mixed_step_of, step_of
+from distserve_worker.measuring.messages import Message, MixedStep, Phase, Progress, Step, Subject
+from distserve_worker.measuring.mixes import STEP_TOKENS, mixes
+from distserve_worker.measuring.mixing import MixedBench
 from distserve_worker.measuring.stepping import Bench
 from distserve_worker.measuring.surveying import FEWEST, Sample, Survey
 from distserve_worker.weights.config import ModelConfig
 
-_PHASES: Final[tuple[Phase, ...]] = ("prefill", "decode")
+# Shares of the seconds. What a phase leaves is the next one's.
+_SHARES: Final[dict[EngineRole, float]] = {"prefill": 0.35, "decode": 0.35, "colocated": 0.3}
+_FEWEST_MIXES: Final = 2
 _TELL_SECONDS: Final = 0.2  # between two words of progress
 
 
@@ -49,24 +53,27 @@ class Measuring:
 
     def run(self) -> None:
         """Tell the subject, and then all steps. Raises `WorkerFailure`, `ModelInvalid` and `StepFailed`."""
-        for place, phase in enumerate(_PHASES):
-            self.tell(Progress(self.spent / self.config.seconds, f"loading for {phase}"))
-            engine = self._engine(phase)
-            if place == 0:
+        left = 1.0
+        for role, share in _SHARES.items():
+            self.tell(Progress(min(1.0, self.spent / self.config.seconds), f"loading for {role}"))
+            engine = self._engine(role)
+            if left == 1:
                 self.tell(self._subject(engine.description))
             start = time.monotonic()
-            seconds = (self.config.seconds - self.spent) / (len(_PHASES) - place)
-            for step in self._steps(phase, engine, seconds):
+            seconds = max(0.0, self.config.seconds - self.spent) * share / left
+            for step in self._mixed(engine, seconds) if role == "colocated" else self._steps(role, engine, seconds):
                 self.tell(step)
             self.spent += time.monotonic() - start
+            left -= share
 
-    def _engine(self, phase: Phase) -> Engine:
+    def _engine(self, role: EngineRole) -> Engine:
         engine_config = EngineConfig(
-            role=phase,
+            role=role,
             model=self.path,
             kv_cache_bytes=self.kv_bytes,
             dtype=self.config.dtype,
             max_batch_tokens=MOST_TOKENS,
+            chunk_tokens=STEP_TOKENS if role == "colocated" else None,
             max_running=MOST_REQUESTS,
             max_waiting=MOST_REQUESTS,
             device=DEVICES[self.config.device],
@@ -98,21 +105,28 @@ class Measuring:
             raise self._too_short(phase, survey)
         return (step_of(batch, taken) for batch, taken in samples.items())
 
-    def _progress(self, seconds: float) -> Callable[[Batch], None]:
+    def _mixed(self, engine: Engine, seconds: float) -> Iterator[MixedStep]:
+        """None when there is no time or no memory for as many as it takes to tell anything."""
+        bench = MixedBench(engine, self.model.vocab, self.config.temperature)
+        survey = Survey(bench.visit, time.monotonic, self._progress(seconds), fewest=_FEWEST_MIXES)
+        kinds = mixes(_bounds(engine.description))
+        samples = survey.run(kinds, seconds) if kinds and seconds > 0 else {}
+        return (mixed_step_of(mix, taken) for mix, taken in samples.items())
+
+    def _progress(self, seconds: float) -> Callable[[object], None]:
         start = time.monotonic()
 
-        def watch(batch: Batch) -> None:
+        def watch(kind: object) -> None:
             now = time.monotonic()
             if now - self.told >= _TELL_SECONDS:
                 self.told = now
                 share = (self.spent + min(now - start, seconds)) / self.config.seconds
-                what = f"{batch.phase} of {len(batch.lengths)} requests, {batch.tokens} tokens"
-                self.tell(Progress(min(1.0, share), what))
+                self.tell(Progress(min(1.0, share), str(kind)))
 
         return watch
 
-    def _too_short(self, phase: Phase, survey: Survey) -> WorkerFailure:
-        needed = len(_PHASES) * 3 * FEWEST * max(survey.costs.values())  # runs: to begin, to warm up and to measure
+    def _too_short(self, phase: Phase, survey: Survey[Batch, Sample]) -> WorkerFailure:
+        needed = 3 * FEWEST * max(survey.costs.values()) / _SHARES[phase]  # runs: to begin, to warm up and to measure
         return WorkerFailure(
             ExitReason.CONFIGURATION_INVALID,
             f"--seconds {self.config.seconds:g}: is enough for {len(survey.costs)} of the {FEWEST} different {phase} "
@@ -120,30 +134,18 @@ class Measuring:
         )
 
 
-def step_of(batch: Batch, samples: Sequence[Sample]) -> Step:
-    """What the samples come to: the median of the half that was disturbed least by what else runs on the machine."""
-    calm = sorted(samples, key=lambda sample: sample.waited)[: ceil(len(samples) / 2)]
-    seconds = statistics.median(sample.seconds for sample in calm)
-    return Step(
-        phase=batch.phase,
-        requests=len(batch.lengths),
-        tokens=batch.tokens,
-        squares=batch.squares,
-        seconds=seconds,
-        host_seconds=statistics.median(sample.host_seconds for sample in calm),
-        spread=statistics.median(abs(sample.seconds - seconds) for sample in samples) / seconds,
-        repetitions=len(samples),
-    )
-
-
 def _batches(phase: Phase, description: Description) -> list[Batch]:
-    block_tokens = description.layout.block_tokens
-    bounds = Bounds(description.max_model_length, description.max_request_tokens // block_tokens, block_tokens)
+    bounds = _bounds(description)
     batches = prefill_batches(bounds) if phase == "prefill" else decode_batches(bounds)
     if len(batches) < FEWEST:
         raise WorkerFailure(
             ExitReason.MODEL_DOES_NOT_FIT,
-            f"requests of {bounds.longest} tokens and {bounds.blocks * block_tokens} tokens of KV memory allow only "
-            f"{len(batches)} kinds of {phase} steps, {FEWEST} are the fewest",
+            f"requests of {bounds.longest} tokens and {bounds.blocks * bounds.block_tokens} tokens of KV memory allow "
+            f"only {len(batches)} kinds of {phase} steps, {FEWEST} are the fewest",
         )
     return batches
+
+
+def _bounds(description: Description) -> Bounds:
+    block_tokens = description.layout.block_tokens
+    return Bounds(description.max_model_length, description.max_request_tokens // block_tokens, block_tokens)

@@ -20,7 +20,9 @@ class StepFailed(Exception):  # noqa: N818 - named after what happened
 
 
 @dataclass(frozen=True, slots=True)
-class _Timing:
+class Timing:
+    """How long a step took."""
+
     seconds: float
     waited: float  # share of them in which the thread did not run
 
@@ -53,14 +55,14 @@ class Bench:
         return Work(request_id, tokens[:prompt], tokens[prompt:], sampling, max_tokens=limit, prefix_salt=salt)
 
 
-def _prefill(engine: Engine, works: Sequence[Work]) -> _Timing:
-    with _admitted(engine, works):
-        return _timed_step(engine, works)
+def _prefill(engine: Engine, works: Sequence[Work]) -> Timing:
+    with admitted(engine, works):
+        return timed_step(engine, works)[0]
 
 
-def _decode(engine: Engine, works: Sequence[Work]) -> _Timing:
+def _decode(engine: Engine, works: Sequence[Work]) -> Timing:
     """A first step brings the batch in order, which later ones profit from; the second one is timed."""
-    with _admitted(engine, works):
+    with admitted(engine, works):
         reserved = engine.step()
         if sum(isinstance(one, Reserved) for one in reserved) != len(works):
             raise StepFailed(f"{len(works)} requests should have got blocks, the engine told {reserved[:3]}")
@@ -70,12 +72,13 @@ def _decode(engine: Engine, works: Sequence[Work]) -> _Timing:
             for block in engine.import_target(work.request_id):
                 region.memory[block.index] = contents
             engine.imported(work.request_id)
-        _timed_step(engine, works)
-        return _timed_step(engine, works)
+        timed_step(engine, works)
+        return timed_step(engine, works)[0]
 
 
 @contextmanager
-def _admitted(engine: Engine, works: Sequence[Work]) -> Iterator[None]:
+def admitted(engine: Engine, works: Sequence[Work]) -> Iterator[None]:
+    """The requests are in the engine; afterwards they are not."""
     for work in works:
         engine.admit(work)
     try:
@@ -86,16 +89,16 @@ def _admitted(engine: Engine, works: Sequence[Work]) -> Iterator[None]:
             engine.unpin(work.request_id)
 
 
-def _timed_step(engine: Engine, works: Sequence[Work]) -> _Timing:
+def timed_step(engine: Engine, works: Sequence[Work]) -> tuple[Timing, Sequence[Happening]]:
+    """One step, and what it told. Raises `StepFailed` unless each request got a token."""
     start, ran = time.perf_counter(), time.thread_time()
     happenings = engine.step()
     seconds, ran = time.perf_counter() - start, time.thread_time() - ran
     _check(happenings, works)
-    return _Timing(seconds, max(0.0, 1 - ran / seconds))
+    return Timing(seconds, max(0.0, 1 - ran / seconds)), happenings
 
 
 def _check(happenings: Sequence[Happening], works: Sequence[Work]) -> None:
-    """Raise `StepFailed` unless each request got a token."""
     if {one.request_id for one in happenings if isinstance(one, Token)} != {work.request_id for work in works}:
         other = next((one for one in happenings if not isinstance(one, Started | Token)), "fewer tokens")
         raise StepFailed(f"a step of {len(works)} requests should have brought each a token, the engine told {other}")

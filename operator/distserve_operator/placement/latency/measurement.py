@@ -22,8 +22,22 @@ class DecodePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class MixedPoint:
+    """Seconds of a decode step that computes `chunk` tokens of a prompt too, after `before` ones of it.
+
+    `alone` are the seconds of the same step without the prompt.
+    """
+
+    before: int
+    chunk: int
+    alone: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Points:
-    """What one law was fitted to."""
+    """What one law was fitted to, and its profile's overlap of chunks."""
 
     prefill: tuple[PrefillPoint, ...] = ()
     decode: tuple[DecodePoint, ...] = ()
+    mixed: tuple[MixedPoint, ...] = ()

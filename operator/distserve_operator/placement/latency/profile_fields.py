@@ -4,7 +4,7 @@ from typing import cast, get_args
 
 from distserve_operator.placement.latency.fields import Fields
 from distserve_operator.placement.latency.law import DecodePlane, EngineRules, HostCost, PrefillPlane, StepLaw
-from distserve_operator.placement.latency.measurement import DecodePoint, Points, PrefillPoint
+from distserve_operator.placement.latency.measurement import DecodePoint, MixedPoint, Points, PrefillPoint
 from distserve_operator.placement.latency.profile import API_VERSION, KIND, Profile
 from distserve_operator.placement.model import WeightType
 
@@ -91,6 +91,7 @@ def _points(fields: Fields) -> Points:
     points = Points(
         tuple(_prefill_point(entry) for entry in fields.each("prefill", needed=False)),
         tuple(_decode_point(entry) for entry in fields.each("decode", needed=False)),
+        tuple(_mixed_point(entry) for entry in fields.each("mixed", needed=False)),
     )
     fields.finish()
     return points
@@ -108,10 +109,22 @@ def _decode_point(fields: Fields) -> DecodePoint:
     return point
 
 
+def _mixed_point(fields: Fields) -> MixedPoint:
+    before, chunk = fields.optional_count("promptTokensBefore") or 0, fields.count("promptTokens")
+    point = MixedPoint(before, chunk, _time(fields, "aloneMilliseconds"), _measured(fields))
+    fields.finish()
+    return point
+
+
 def _measured(fields: Fields) -> float:
     """Seconds of a point. Its error is computed anew whenever it is needed."""
     fields.skip("fitError")
-    seconds = fields.number("milliseconds") / 1000
+    return _time(fields, "milliseconds")
+
+
+def _time(fields: Fields, key: str) -> float:
+    """Seconds that a step took."""
+    seconds = fields.number(key) / 1000
     if seconds <= 0:
-        fields.complain("milliseconds", seconds * 1000, "is no time that a step can take", "measure again")
+        fields.complain(key, seconds * 1000, "is no time that a step can take", "measure again")
     return seconds

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from distserve_operator.placement.latency.fit_error import decode_errors, prefill_errors
+from distserve_operator.placement.latency.fit_error import decode_errors, mixed_errors, prefill_errors
 from distserve_operator.placement.latency.law import EngineRules, HostCost, StepLaw
 from distserve_operator.placement.latency.measurement import Points
 from distserve_operator.placement.latency.profile import API_VERSION, KIND, Profile
@@ -50,7 +50,7 @@ def _document(profile: Profile) -> dict[str, Any]:
     document["rules"] = _rules(profile.rules)
     document["hopMilliseconds"] = _milliseconds(profile.hop)
     document["chunkOverlap"] = profile.overlap
-    document["laws"] = [_law(tp, law, profile.points.get(tp)) for tp, law in profile.laws.items()]
+    document["laws"] = [_law(tp, law, profile.overlap, profile.points.get(tp)) for tp, law in profile.laws.items()]
     return document
 
 
@@ -64,7 +64,7 @@ def _rules(rules: EngineRules) -> dict[str, Any]:
     }
 
 
-def _law(tp: int, law: StepLaw, points: Points | None) -> dict[str, Any]:
+def _law(tp: int, law: StepLaw, overlap: float, points: Points | None) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "tensorParallelism": tp,
         "host": _host(law.host),
@@ -85,7 +85,7 @@ def _law(tp: int, law: StepLaw, points: Points | None) -> dict[str, Any]:
             for plane in law.decode
         ],
     }
-    return entry if points is None else entry | {"points": _points(law, points)}
+    return entry if points is None else entry | {"points": _points(law, overlap, points)}
 
 
 def _host(host: HostCost) -> dict[str, float]:
@@ -99,14 +99,14 @@ def _host(host: HostCost) -> dict[str, float]:
     }
 
 
-def _points(law: StepLaw, points: Points) -> dict[str, list[dict[str, float]]]:
-    return {
+def _points(law: StepLaw, overlap: float, points: Points) -> dict[str, list[dict[str, float]]]:
+    phases = {
         "prefill": [
             {
                 "tokens": point.tokens,
                 "squaredTokens": point.squares,
                 "milliseconds": _milliseconds(point.seconds),
-                "fitError": round(error, 4) + 0.0,  # no -0.0
+                "fitError": _share(error),
             }
             for point, error in zip(points.prefill, prefill_errors(law, points.prefill), strict=True)
         ],
@@ -115,12 +115,28 @@ def _points(law: StepLaw, points: Points) -> dict[str, list[dict[str, float]]]:
                 "contextTokens": point.context,
                 "requests": point.batch,
                 "milliseconds": _milliseconds(point.seconds),
-                "fitError": round(error, 4) + 0.0,  # no -0.0
+                "fitError": _share(error),
             }
             for point, error in zip(points.decode, decode_errors(law, points.decode), strict=True)
         ],
     }
+    mixed = [
+        ({"promptTokensBefore": point.before} if point.before else {})
+        | {
+            "promptTokens": point.chunk,
+            "aloneMilliseconds": _milliseconds(point.alone),
+            "milliseconds": _milliseconds(point.seconds),
+            "fitError": _share(error),
+        }
+        for point, error in zip(points.mixed, mixed_errors(law, overlap, points.mixed), strict=True)
+    ]
+    return phases | ({"mixed": mixed} if mixed else {})
 
 
 def _milliseconds(seconds: float) -> float:
     return float(f"{1000 * seconds:.12g}")
+
+
+def _share(error: float) -> float:
+    """Few digits, for people: it is computed anew on reading."""
+    return float(f"{error:.3g}") + 0.0  # no -0.0

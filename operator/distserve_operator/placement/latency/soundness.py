@@ -5,7 +5,7 @@ from dataclasses import astuple, fields
 from itertools import pairwise
 from typing import Final
 
-from distserve_operator.placement.latency.fit_error import decode_errors, prefill_errors
+from distserve_operator.placement.latency.fit_error import decode_errors, mixed_errors, prefill_errors
 from distserve_operator.placement.latency.law import DecodePlane, PrefillPlane, StepLaw
 from distserve_operator.placement.latency.measurement import Points
 from distserve_operator.placement.latency.prediction import decode_seconds, prefill_seconds
@@ -41,7 +41,7 @@ def poor_fits(profile: Profile) -> list[Problem]:
         problems += _negative(path, law)
         if tp in profile.points:
             problems += _shrinking(path, profile.points[tp])
-            problems += _far_off(path, law, profile.points[tp])
+            problems += _far_off(path, law, profile.overlap, profile.points[tp])
     return [*problems, *_speed_ups(profile)]
 
 
@@ -85,11 +85,12 @@ def _shorter(path: str, steps: Sequence[tuple[tuple[int, int], float]]) -> Itera
             yield Problem(f"{path}[{place}].milliseconds", f"{1000 * seconds:g}", reason, _MEASURE)
 
 
-def _far_off(path: str, law: StepLaw, points: Points) -> Iterable[Problem]:
+def _far_off(path: str, law: StepLaw, overlap: float, points: Points) -> Iterable[Problem]:
     """Points that the law misses on average."""
     for phase, errors in (
         ("prefill", prefill_errors(law, points.prefill)),
         ("decode", decode_errors(law, points.decode)),
+        ("points.mixed", mixed_errors(law, overlap, points.mixed)),
     ):
         mean = sum(abs(error) for error in errors) / max(1, len(errors))
         if mean > _MEAN_ERROR:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distserve_operator.placement.latency.fit_error import decode_errors, prefill_errors
-from distserve_operator.placement.latency.fitting import fit_law
+from distserve_operator.placement.latency.fit_error import decode_errors, mixed_errors, prefill_errors
+from distserve_operator.placement.latency.fitting import fit_law, fit_overlap
 from distserve_operator.placement.latency.law import DecodePlane, HostCost, PrefillPlane, StepLaw
-from distserve_operator.placement.latency.measurement import DecodePoint, Points, PrefillPoint
-from distserve_operator.placement.latency.prediction import decode_seconds, prefill_seconds
+from distserve_operator.placement.latency.measurement import DecodePoint, MixedPoint, Points, PrefillPoint
+from distserve_operator.placement.latency.prediction import chunk_seconds, decode_seconds, prefill_seconds
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -109,3 +109,34 @@ def test_a_step_without_time_is_refused() -> None:
 def test_errors_are_those_of_the_law_against_the_point() -> None:
     points = [DecodePoint(0, 1, decode_seconds(DECODE, 0, 1) / 1.1)]
     assert decode_errors(LAW, points) == [pytest.approx(0.1)]
+
+
+CHUNKS = [(before, chunk, alone) for before in (0, 128) for chunk in (32, 512) for alone in (0.02, 0.05)]
+
+
+def mixed(overlap: float, law: StepLaw = LAW) -> list[MixedPoint]:
+    """What a machine shows whose chunks overlap so much, or cost more than their own time if it is below 0."""
+    return [
+        MixedPoint(before, chunk, alone, alone + (1 - overlap) * chunk_seconds(law, before, chunk))
+        for before, chunk, alone in CHUNKS
+    ]
+
+
+@given(st.floats(0, 1), laws)
+def test_an_overlap_is_found_again(overlap: float, law: StepLaw) -> None:
+    points = mixed(overlap, law)
+    found = fit_overlap(law, points)
+    assert found == pytest.approx(overlap, abs=1e-6)
+    assert max(map(abs, mixed_errors(law, found, points))) < 1e-6
+
+
+@pytest.mark.parametrize(("true", "found"), [(-0.5, 0), (1.5, 1)])
+def test_an_overlap_is_a_share(true: float, found: float) -> None:
+    """The error says that the law is off: here chunks cost half as much again, or less than nothing."""
+    points = mixed(true)
+    assert fit_overlap(LAW, points) == found
+    assert min(map(abs, mixed_errors(LAW, found, points))) > 0.01
+
+
+def test_without_points_chunks_cost_their_own_time() -> None:
+    assert fit_overlap(LAW, []) == 0

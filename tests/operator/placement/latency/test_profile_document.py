@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.latency.law import DecodePlane, EngineRules, HostCost, PrefillPlane, StepLaw
-from distserve_operator.placement.latency.measurement import DecodePoint, Points, PrefillPoint
+from distserve_operator.placement.latency.measurement import DecodePoint, MixedPoint, Points, PrefillPoint
 from distserve_operator.placement.latency.problem import MalformedProfileError
 from distserve_operator.placement.latency.profile import Profile
 from distserve_operator.placement.latency.profile_parsing import parse_profile, read_profile
@@ -56,6 +56,7 @@ points = st.builds(
     Points,
     st.lists(st.builds(PrefillPoint, counts, counts, times), max_size=3).map(tuple),
     st.lists(st.builds(DecodePoint, counts, counts, times), max_size=3).map(tuple),
+    st.lists(st.builds(MixedPoint, st.just(0) | counts, counts, times, times), max_size=3).map(tuple),
 )
 shares = st.floats(0, 1, allow_nan=False)
 rules = st.builds(EngineRules, st.none() | counts, counts, counts, shares, st.booleans())

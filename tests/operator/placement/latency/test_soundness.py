@@ -8,7 +8,7 @@ from distserve_operator.placement.catalogue.devices import device
 from distserve_operator.placement.catalogue.models import model_shape
 from distserve_operator.placement.latency.choosing import shipped_profile
 from distserve_operator.placement.latency.law import DecodePlane, PrefillPlane, StepLaw
-from distserve_operator.placement.latency.measurement import DecodePoint, Points, PrefillPoint
+from distserve_operator.placement.latency.measurement import DecodePoint, MixedPoint, Points, PrefillPoint
 from distserve_operator.placement.latency.problem import PoorFitError
 from distserve_operator.placement.latency.profile import Profile
 from distserve_operator.placement.latency.profile_parsing import read_profile
@@ -97,3 +97,9 @@ def test_the_early_profile_of_opt_175b_is_known_to_be_poor() -> None:
 def test_negatives_become_zero_for_those_who_allow_them() -> None:
     law = StepLaw((PrefillPlane(0.02, -1e-4, 1e-9),), (DecodePlane(0.02, 1e-6, -1e-4),))
     assert without_negatives(law) == StepLaw((PrefillPlane(0.02, 0.0, 1e-9),), (DecodePlane(0.02, 1e-6, 0.0),))
+
+
+def test_chunks_that_cost_other_than_their_law_says_are_a_poor_fit() -> None:
+    points = Points(mixed=(MixedPoint(0, 512, 0.02, 0.02 + 3 * 512e-4),))
+    (message,) = said(replace(SOUND, points={1: points}))
+    assert message.startswith("laws[0].points.mixed: 59% is the mean error against its points, above 20%")

@@ -19,6 +19,7 @@ from distserve_proto.worker_pb2 import (
     FAILURE_CODE_INTERNAL,
     FAILURE_CODE_KV_LOST,
     FAILURE_CODE_KV_UNREACHABLE,
+    FAILURE_CODE_NOT_FINITE,
     FAILURE_CODE_QUEUE_FULL,
     FAILURE_CODE_TOO_LONG,
     RequestEvent,
@@ -67,6 +68,20 @@ async def test_a_failed_decode_leg_goes_on_elsewhere_at_the_exact_next_token(ans
     assert list(good.submits[0].output) == [100, 101, 102, 103, 104]
     assert legs(workers) == [["r.1", "r.2"], ["r.1"], ["r.2"]]
     assert (answer.stages.prefill, answer.stages.transfer, answer.kv_bytes) == (2, 4, 14)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+async def test_what_the_model_has_no_answer_to_is_not_tried_elsewhere(answer: Answer, phase: str) -> None:
+    ill = fails(FAILURE_CODE_NOT_FINITE)
+    first, second = (prefill(ill if phase == "prefill" else prefills) for _ in range(2))
+    third, fourth = (decode(ill) for _ in range(2))
+    async with deployed(first, second, third, fourth) as runner:
+        with pytest.raises(ApiError, match="The model failed on this request") as error:
+            await runner.run(generation(), answer)
+    assert (error.value.problem.status, error.value.problem.code) == (500, "model_failed")
+    assert error.value.problem.headers == {"x-should-retry": "false"}
+    tried = [len(worker.submits) for worker in (first, second, third, fourth)]
+    assert (sum(tried[:2]), sum(tried[2:])) == (1, 0 if phase == "prefill" else 1)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
-"""An engine that fails takes the process with it, after every request has been told."""
+"""An engine that fails takes the process with it, after every request has been told; a request that fails does not."""
 
+import math
 import resource
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 from distserve_testing.gateways import Gateway
 from distserve_testing.workers import WorkerProcess
+from safetensors.torch import load_file, save_file
 
 StartWorker = Callable[..., WorkerProcess]
 
@@ -25,3 +29,25 @@ async def test_a_step_that_fails_ends_the_process_with_its_reason(start_worker: 
     assert parked.failure == "INTERNAL"
     assert prefill.exit_status() == 1
     assert prefill.termination_log.read_text().startswith("EngineFailed: ")
+
+
+async def test_a_request_without_finite_numbers_fails_with_its_reason_and_alone(
+    start_worker: StartWorker, gateway: Gateway, wide_llama: Path, tmp_path: Path
+) -> None:
+    """The batch goes on, and the failure says that another worker cannot help."""
+    ill_model = tmp_path / "ill"
+    shutil.copytree(wide_llama, ill_model)
+    weights = load_file(ill_model / "model.safetensors")
+    weights["model.embed_tokens.weight"][200] = math.nan
+    save_file(weights, ill_model / "model.safetensors")
+    worker = start_worker("colocated", ill_model)
+    stream = gateway.attach(worker.grpc)
+    requests = [await stream.submit(prompt, max_tokens=40) for prompt in ([3, 4], [3, 200], [5, 6, 7])]
+    for request in requests:
+        await stream.until_over(request)
+    well, ill, fine = requests
+    assert (ill.failure, ill.tokens) == ("NOT_FINITE", [])
+    assert ill.failed is not None
+    assert "the model's logits are not finite" in ill.failed.message
+    assert (len(well.tokens), len(fine.tokens)) == (40, 40)
+    worker.wait_until_empty()

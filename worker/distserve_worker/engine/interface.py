@@ -172,7 +172,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A single request failed inside the engine (for example NaN logits); its memory is free again."""
+    """The model computed no finite logits for this request alone; its memory is free again."""
 
     request_id: str
     message: str

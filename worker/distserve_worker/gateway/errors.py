@@ -16,6 +16,7 @@ class Problem:
     param: str | None = None
     code: str | None = None
     retry_after_seconds: int | None = None
+    repeats: bool = True  # by itself, as OpenAI's clients do after 408, 409, 429 and 5xx
 
     @property
     def body(self) -> dict[str, Any]:
@@ -27,7 +28,8 @@ class Problem:
     def headers(self) -> dict[str, str]:
         """Headers that belong to the error."""
         seconds = self.retry_after_seconds
-        return {} if seconds is None else {"retry-after": str(seconds)}
+        after = {} if seconds is None else {"retry-after": str(seconds)}
+        return after if self.repeats else after | {"x-should-retry": "false"}
 
 
 class ApiError(Exception):
@@ -72,6 +74,12 @@ def unavailable(message: str, code: str) -> ApiError:
 def deadline_exceeded(message: str) -> ApiError:
     """The fleet did not answer in the time that the request's length allows."""
     return ApiError(Problem(504, message, "timeout_error", None, "deadline_exceeded"))
+
+
+def model_failed(reason: str) -> ApiError:
+    """The model has no answer to this request; the same request will never succeed."""
+    message = f"The model failed on this request ({reason}); neither repeating it nor another worker helps"
+    return ApiError(Problem(500, message, "server_error", None, "model_failed", repeats=False))
 
 
 def internal() -> ApiError:

@@ -10,6 +10,7 @@ from distserve_proto.worker_pb2 import (
     FAILURE_CODE_INVALID,
     FAILURE_CODE_KV_LOST,
     FAILURE_CODE_KV_UNREACHABLE,
+    FAILURE_CODE_NOT_FINITE,
     FAILURE_CODE_QUEUE_FULL,
     FAILURE_CODE_TOO_LONG,
     Failed,
@@ -71,6 +72,8 @@ def failed(answer: Failed, worker: Candidate, prefill: Candidate) -> LegFailedEr
     """The error of what `worker` answered: for another worker to cure, or for the client."""
     if answer.code == FAILURE_CODE_DEADLINE:
         return errors.deadline_exceeded(answer.message)
+    if answer.code == FAILURE_CODE_NOT_FINITE:
+        return errors.model_failed(f"{worker.instance}: {answer.message}")
     failure = _FAILURES.get(answer.code, Failure.INTERNAL)
     avoid = {Failure.KV_LOST: (), Failure.KV_UNREACHABLE: (prefill.incarnation,)}
     # a lost KV says nothing about either side; one that cannot be reached speaks against its holder

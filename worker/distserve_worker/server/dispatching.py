@@ -154,7 +154,7 @@ class Dispatcher:
                 self._legs.put_back(leg)
                 self._side.drop(leg.key)
             case Dropped(_, message):
-                self._fail(leg, worker_pb2.FAILURE_CODE_INTERNAL, message)
+                self._fail(leg, worker_pb2.FAILURE_CODE_NOT_FINITE, message)
 
     def _token(self, leg: Leg, token: Token, step: Step) -> None:
         self._metrics.tokens.inc()

@@ -6,7 +6,7 @@ import pytest
 
 from distserve_proto.contract import ExitReason, Role
 from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure, report
-from distserve_worker.server.arguments import parse_arguments
+from distserve_worker.server.arguments import parse_arguments, termination_log_of
 from distserve_worker.server.pinning import thread_count
 from distserve_worker.server.quantities import parse_bytes
 
@@ -102,6 +102,11 @@ def test_the_reason_of_a_failure_is_left_where_the_kubelet_reads_it(tmp_path: Pa
         report(WorkerFailure(ExitReason.MODEL_INVALID, text), log)
         assert log.read_bytes().decode().startswith("ModelInvalid: ")
         assert len(log.read_bytes()) in (4095, 4096)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--termination-log"], ["--termination", "file"]])
+def test_without_a_file_the_reason_goes_where_the_kubelet_looks(arguments: list[str]) -> None:
+    assert termination_log_of(arguments) == TERMINATION_LOG
 
 
 def test_a_termination_log_that_cannot_be_written_is_no_second_failure(tmp_path: Path) -> None:

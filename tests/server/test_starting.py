@@ -58,6 +58,11 @@ def test_a_length_that_the_model_does_not_have_is_named(start_worker: StartWorke
     assert text.startswith("ConfigurationInvalid: max_model_length is 5000, the model has 4096 positions")
 
 
+def test_a_wrong_flag_is_named_where_all_reasons_are_left(start_worker: StartWorker) -> None:
+    text = reason(start_worker("decode", max_waiting=-1))
+    assert text.startswith("ConfigurationInvalid: argument --max-waiting: ")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_gpu_that_is_not_there_is_told_before_anything_is_read(start_worker: StartWorker) -> None:
     text = reason(start_worker("prefill", "file:///no/such/model", device="cuda", tp=2))

@@ -6,8 +6,8 @@ import os
 import sys
 
 from distserve_proto.contract import ExitReason
-from distserve_worker.exiting import TERMINATION_LOG, WorkerFailure, described, report
-from distserve_worker.server.arguments import parse_arguments
+from distserve_worker.exiting import WorkerFailure, described, report
+from distserve_worker.server.arguments import parse_arguments, termination_log_of
 from distserve_worker.server.pinning import pin_libraries, thread_count
 from distserve_worker.server.running import run_worker
 
@@ -18,10 +18,9 @@ def main() -> int:
     """Run until the end; the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    termination_log = TERMINATION_LOG
+    termination_log = termination_log_of(sys.argv[1:])  # flags can be wrong, and that is to be left there too
     try:
         config = parse_arguments(sys.argv[1:])
-        termination_log = config.termination_log
         threads = thread_count(os.environ)
         pin_libraries(threads)
         asyncio.run(run_worker(config, threads))

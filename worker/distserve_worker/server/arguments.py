@@ -71,6 +71,17 @@ def _invalid(text: str) -> WorkerFailure:
     return WorkerFailure(ExitReason.CONFIGURATION_INVALID, text)
 
 
+def termination_log_of(arguments: Sequence[str]) -> Path:
+    """The file of that flag, whatever is wrong with the others; the usual one if nothing is given."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--termination-log", type=Path, default=TERMINATION_LOG)
+    try:
+        found, _ = parser.parse_known_args(arguments)
+    except argparse.ArgumentError:  # the flag without a file
+        return TERMINATION_LOG
+    return Path(found.termination_log)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
         raise _invalid(message)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -24,8 +25,18 @@ def cache_folder() -> Path:
     return Path(caches) / "distserve" / "simulation" / digest.hexdigest()[:20]
 
 
+class SourceLocator(UserProvidedCacheLocator):
+    """One place for a source wherever it lies: by itself numba compiles every copy of it anew."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """The folder of a file's compiled functions, inside of the whole cache."""
+        return Path(py_file).stem
+
+
 if "NUMBA_CACHE_DIR" not in os.environ:
     numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
+    numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{SourceLocator.__name__}"  # type: ignore[attr-defined]
 
 _compile: Final[Any] = numba.njit(cache=True, error_model="numpy", forceinline=True, _nrt=False)  # type: ignore[call-overload]
 

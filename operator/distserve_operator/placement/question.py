@@ -11,6 +11,9 @@ from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.workload import Workload
 
 
+Kind = Literal["disaggregated", "colocated"]
+
+
 class Affinity(StrEnum):
     """Where the KV travels: anywhere (High: Algorithm 1), inside nodes (Low: Algorithm 2), or as the links allow."""
 
@@ -46,7 +49,7 @@ class Question:
     rate: float | None = None
     affinity: Affinity = Affinity.AUTO
     network_bytes_per_second: float | None = None  # between two nodes; None: the device's default
-    only: Literal["disaggregated", "colocated"] | None = None
+    only: Kind | None = None
     rule: Literal["joint", "paper"] = "joint"
     deepest: int | None = None  # stages that an instance may have at most; None: as many as it has layers
     window: Steady | FiniteWindow = Steady()

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
-from distserve_operator.placement.question import Affinity, FiniteWindow, Question
+from distserve_operator.placement.question import Affinity, FiniteWindow, Kind, Question
 from distserve_operator.placement.rates import PER_DEVICE, Ladder
 from distserve_operator.placement.search import explaining, joint, refusing
 from distserve_operator.placement.search.cells import bounded, cells_of, divided, narrowed, per_device, repeated
@@ -25,7 +25,6 @@ ROUNDS: Final = 5  # of searches without the finalists of those before
 SPARE: Final = (2, 4)  # times the devices that the bounds call for; more where fewer did not do
 FAR: Final = (16, 64)  # the same, where all devices are known to hold the rate
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
-Kind = Literal["disaggregated", "colocated"]
 KINDS: Final[tuple[Kind, ...]] = ("disaggregated", "colocated")  # the one with the sharper bounds first
 
 
@@ -113,8 +112,8 @@ def _with_most(question: Question, path: Path) -> Plan:
 
 
 def _search_of(question: Question, path: Path, ladder: Ladder) -> _Search:
-    kinds = _kinds(question)
-    return _Search(question, [_Searched(Evaluator(replace(question, only=kind), path, ladder)) for kind in kinds])
+    evaluator = Evaluator(question, path, ladder)
+    return _Search(question, [_Searched(evaluator.of_kind(kind)) for kind in _kinds(question)])
 
 
 def _kinds(question: Question) -> Sequence[Kind]:
@@ -241,7 +240,7 @@ def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:
 
 def _counted(search: _Search) -> Counted:
     return Counted(
-        sum(len(kind.evaluator.seen) for kind in search.kinds),
+        len({placement for kind in search.kinds for placement in kind.evaluator.seen}),
         sum(kind.pruned for kind in search.kinds),
         sum(kind.evaluator.simulations for kind in search.kinds),
     )

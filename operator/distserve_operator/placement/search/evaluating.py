@@ -24,7 +24,7 @@ from distserve_operator.placement.goodput import (
     targets_of,
     whole_window,
 )
-from distserve_operator.placement.question import FiniteWindow, Question, Steady
+from distserve_operator.placement.question import FiniteWindow, Kind, Question, Steady
 from distserve_operator.placement.rates import PER_DEVICE, Ladder, highest_passing
 from distserve_operator.placement.serving import decode_rules, fleet_of, link_rules, prefill_rules
 from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool, Shape
@@ -58,6 +58,12 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.demand = demand_of(self.path, self.question.slo.attainment)
+
+    def of_kind(self, only: Kind) -> "Evaluator":
+        """One for fleets of one kind alone; what either finds out the other knows."""
+        other = Evaluator(replace(self.question, only=only), self.path, self.ladder)
+        other._known, other._held = self._known, self._held
+        return other
 
     def upper(self, placement: Placement) -> float:
         """No rate above it is held for long; from arithmetic alone."""

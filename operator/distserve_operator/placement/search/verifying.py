@@ -21,6 +21,7 @@ _T_95: Final = 3.182  # Student's t, two-sided 95 %, three degrees of freedom
 _CELL: Final = 4  # levels within which a higher rate may do better than a lower one by chance
 _FARTHEST: Final = 240  # levels below where goodput was expected
 GROWTH: Final = 0.003  # seconds a second by which waiting may grow in so long a run
+_UNEVEN: Final = 2
 _FAR: Final = 8  # levels at most by which what one path holds is followed
 
 
@@ -49,6 +50,8 @@ class Verifier:
 
         Whatever `near` is and whatever the targets are, the levels within a cell are tried in the same order.
         """
+        if least > 0 and self.evaluator.ladder.rate(placement, least) > self.evaluator.upper(placement):
+            return None
         low = near - near % _CELL
         upper = self._holds_level(placement, low + 2)
         if upper:
@@ -56,9 +59,9 @@ class Verifier:
                 low += _CELL
                 upper = self._holds_level(placement, low + 2)
         else:
-            while low >= 0 and not self._holds_level(placement, low):
+            while not upper and low + 1 >= least and not self._holds_level(placement, low):
                 low -= _CELL
-                if low + _CELL <= max(least, near - _FARTHEST):
+                if low < near - _FARTHEST:
                     return None
                 upper = self._holds_level(placement, low + 2)
         low += 2 * upper
@@ -90,14 +93,15 @@ class Verifier:
         return self._held[key]
 
     def _holds(self, placement: Placement, rate: float) -> bool:
-        """It ends as soon as more fail than may on all paths."""
+        """It ends as soon as more fail than may on all paths, or `_UNEVEN` times as many as may on one."""
         judged = self.evaluator.judged(placement, rate)
+        alone = _UNEVEN * may_fail(self.question.slo, judged)
         left = may_fail(self.question.slo, judged * len(self.paths))
         seen = []
         for path in self.paths:
-            seen.append(self.evaluator.watch(placement, rate, path, left))
+            seen.append(self.evaluator.watch(placement, rate, path, min(left, alone)))
             left -= round(seen[-1].missed * judged)
-            if seen[-1].failed or left < 0:
+            if seen[-1].failed:
                 return False
         growth = sum(one.growth for one in seen) / len(seen)
         if growth > GROWTH and not isinstance(self.question.window, FiniteWindow):

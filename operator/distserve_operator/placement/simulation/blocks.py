@@ -23,25 +23,28 @@ def blocks_of(tokens: int) -> int:
 
 
 @compiled
-def growth(phases: Numbers, steps: int, more: int) -> int:
-    """Blocks that `more` steps add to a batch that has done `steps`."""
-    total = 0
-    for phase in range(BLOCK_TOKENS):
-        used = ((phase + steps) & LAST) + LAST
-        total += phases[phase] * (((used + more) >> BLOCK_BITS) - (used >> BLOCK_BITS))
+def begun(phases: Numbers, step: int) -> int:
+    """Requests that begin a new block with step number `step`."""
+    return int(phases[-step & LAST])
+
+
+@compiled
+def growth(phases: Numbers, steps: int, requests: int, more: int) -> int:
+    """Blocks that `more` steps add to a batch of `requests` that has done `steps`: one each in any `BLOCK_TOKENS`."""
+    total = requests * (more >> BLOCK_BITS)
+    for step in range(steps, steps + (more & LAST)):
+        total += begun(phases, step)
     return total
 
 
 @compiled
 def steps_that_fit(phases: Numbers, steps: int, requests: int, most: int, free: int) -> int:
     """The most steps up to `most` that add no more than `free` blocks to a batch of `requests`."""
-    if requests * blocks_of(most) <= free or growth(phases, steps, most) <= free:
-        return most
-    fits, fails = 0, most
-    while fails - fits > 1:
-        middle = (fits + fails) // 2
-        if growth(phases, steps, middle) <= free:
-            fits = middle
-        else:
-            fails = middle
-    return fits
+    fit = (free // requests) << BLOCK_BITS
+    left = free % requests
+    while fit < most:
+        left -= begun(phases, steps + fit)
+        if left < 0:
+            return fit
+        fit += 1
+    return most

@@ -9,7 +9,7 @@ one sets the pace.
 from typing import Final
 
 from distserve_operator.placement.simulation import decoding, judging, prefilling
-from distserve_operator.placement.simulation.blocks import blocks_of, growth
+from distserve_operator.placement.simulation.blocks import begun, blocks_of
 from distserve_operator.placement.simulation.clock import soonest
 from distserve_operator.placement.simulation.compiling import compiled
 from distserve_operator.placement.simulation.lists import NOBODY, pop, push, push_first, unlink
@@ -135,7 +135,7 @@ def _reserve(rules: DecodeRules, state: DecodeState, requests: Requests, one: in
     if requests.held[request] > 0:
         return True
     tokens = requests.prompt[request] + requests.generated[request]
-    spare = rules.spare + growth(state.phases[one], state.steps[one], 1) if state.seats[one] > 0 else 0
+    spare = rules.spare + begun(state.phases[one], state.steps[one]) if state.seats[one] > 0 else 0
     if state.seats[one] >= rules.requests or state.used[one] + blocks_of(tokens + 1) + spare > rules.blocks:
         return False
     requests.held[request] = blocks_of(tokens)

@@ -8,7 +8,7 @@ one.
 import numpy as np
 
 from distserve_operator.placement.simulation import finishing, judging, prefilling
-from distserve_operator.placement.simulation.blocks import LAST, blocks_of, growth, steps_that_fit
+from distserve_operator.placement.simulation.blocks import LAST, begun, blocks_of, growth, steps_that_fit
 from distserve_operator.placement.simulation.compiling import compiled
 from distserve_operator.placement.simulation.lists import NOBODY, pop, push, push_first
 from distserve_operator.placement.simulation.state import (
@@ -159,7 +159,7 @@ def advance_one(rules: DecodeRules, state: DecodeState, one: int) -> None:
 def _grow(rules: DecodeRules, state: DecodeState, one: int, steps: int) -> None:
     for lane in range(rules.pp):
         state.context[one, lane] += steps * state.lanes[one, lane]
-    state.used[one] += growth(state.phases[one], state.steps[one], steps)
+    state.used[one] += growth(state.phases[one], state.steps[one], state.running[one], steps)
     state.steps[one] += steps
 
 
@@ -257,7 +257,7 @@ def _lacks_blocks(rules: DecodeRules, state: DecodeState, one: int) -> bool:
     free = rules.blocks - state.used[one]
     if state.running[one] <= max(1, free):
         return False
-    return bool(growth(state.phases[one], state.steps[one], 1) > free)
+    return bool(begun(state.phases[one], state.steps[one]) > free)
 
 
 @compiled

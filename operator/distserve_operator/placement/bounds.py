@@ -4,20 +4,35 @@ All follow from work that cannot be avoided: prompts have a price per token, eve
 only the requests of its batch share, a step as long as the TPOT target bounds that batch, and so does the KV memory.
 Requests that may miss their targets (1 - attainment of all) are taken to be those that help most: they hold the largest
 share of the tokens and are served at full throughput, without a target.
+
+From each bound a little is taken: so near to it a fleet takes longer to settle than any run lasts, and stays well for
+hundreds of thousands of requests by chance.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from distserve_operator.placement.simulation.block_size import BLOCK_TOKENS
-from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, MixedRules, PrefillRules, Table
+from distserve_operator.placement.simulation.state import (
+    DecodeRules,
+    Floats,
+    LinkRules,
+    MixedRules,
+    PrefillRules,
+    Table,
+)
 from distserve_operator.placement.workload.path import Path
 
 # Where so many decode at once, hardly ever nobody does, and prompts delay somebody's next token: at least this share.
 CROWDED: Final = 4.0
 INTERLEAVED: Final = 0.95
+# Share of its KV memory, and of its seats, that an instance may have taken in the mean: the need for it varies.
+FILLED: Final = 0.92
+JUDGED: Final = 80_000  # requests that verification judges; a queue has to forget a few times in them what it was
+FORGOTTEN: Final = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,19 @@ class Demand:
     moving: float  # share of the requests whose KV moves: those with more than one output token
     moved: float  # tokens of KV that a request moves
     lasting: float  # decode steps of the mean request that runs at a moment; long ones are met more often
+    burstiness: float  # squared coefficient of variation of the times between arrivals
+    covariance: Table  # of (prompt, squared, contexts, steps) over requests
+
+    def settled(self, *work: float) -> float:
+        """Share of its capacity at which a server settles in the judged requests.
+
+        `work`: what a request costs it for each of prompt, squared, contexts and steps. At a utilisation u a queue
+        forgets what it was in about (variation of arrivals + that of work) / (1 - u)^2 requests.
+        """
+        weights = np.array(work)
+        mean = float(weights @ (self.prompt, self.squared, self.contexts, self.steps))
+        variation = float(weights @ self.covariance @ weights) / mean**2 if mean > 0 else 0.0
+        return max(0.5, 1 - math.sqrt(FORGOTTEN * (self.burstiness + variation) / JUDGED))
 
 
 def demand_of(path: Path, attainment: float) -> Demand:
@@ -54,27 +82,36 @@ def demand_of(path: Path, attainment: float) -> Demand:
         float((steps > 0).mean()),
         float((prompt * (steps > 0)).mean()),
         float((steps**2).sum()) / total,
+        _variation(np.diff(path.arrivals)),
+        np.cov(np.stack([prompt, prompt**2, contexts, steps]), bias=True),
     )
+
+
+def _variation(values: Floats) -> float:
+    """Squared coefficient of variation; 0 of none."""
+    return float(values.var() / values.mean() ** 2) if len(values) and values.mean() > 0 else 0.0
 
 
 def prefill_rate(rules: PrefillRules, demand: Demand) -> float:
     """Requests per second that prefill instances can read at most."""
     batches = max(1 / rules.requests, float(np.minimum(demand.path.prompts, rules.tokens).mean()) / rules.tokens)
     stage = max(p[0] * batches + p[1] * demand.prompt + p[2] * demand.squared for p in rules.planes) / rules.pp
-    return float(rules.instances / (stage + rules.hop * batches))
+    widest = max(rules.planes, key=lambda p: float(p[1] * demand.prompt + p[2] * demand.squared))
+    return float(rules.instances * demand.settled(widest[1], widest[2], 0.0, 0.0) / (stage + rules.hop * batches))
 
 
 def decode_rate(rules: DecodeRules, demand: Demand, tpot: float) -> float:
     """Requests per second that decode instances can carry at most with a mean step of `tpot` seconds."""
     if demand.steps == 0:
         return float("inf")
-    most = largest_batch(rules, demand)
+    most = FILLED * largest_batch(rules, demand)
     free = _tokens_per_second(rules, demand, most)
     bounded = _tokens_per_second(rules, demand, min(most, _batch_within(rules.planes, demand, tpot) * rules.pp))
     if bounded <= 0:
         return 0.0 if demand.late_share == 0 else rules.instances * free / demand.late_share / demand.steps
     per_token = (1 - demand.late_share) / bounded + demand.late_share / free
-    return float(rules.instances / per_token / demand.steps)
+    settled = min(demand.settled(0.0, 0.0, p[1], p[2] + p[0] * rules.pp / most) for p in rules.planes)
+    return float(rules.instances * settled / per_token / demand.steps)
 
 
 def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand, tpot: float) -> float:
@@ -85,8 +122,10 @@ def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand, tpot: fl
     it takes a / (1 - R w) at a rate R.
     """
     hidden = 1 - prompts.overlap if prompts.chunked else 1.0
-    reading = max(0.0, hidden) * max(p[1] * demand.prompt + p[2] * demand.squared for p in prompts.planes) / rules.pp
-    most = max(largest_batch(rules, demand), 1.0)
+    widest = max(prompts.planes, key=lambda p: float(p[1] * demand.prompt + p[2] * demand.squared))
+    per_token, per_square = (max(0.0, hidden) * widest[column] / rules.pp for column in (1, 2))
+    reading = per_token * demand.prompt + per_square * demand.squared
+    most = max(FILLED * largest_batch(rules, demand), 1.0)
     slowest = 0.0
     for fixed, per_context, per_request in rules.planes:
         work = reading + (per_context * demand.contexts + per_request * demand.steps) / rules.pp
@@ -94,7 +133,8 @@ def mixed_rate(prompts: MixedRules, rules: DecodeRules, demand: Demand, tpot: fl
         in_time = INTERLEAVED * work / (1 - fixed / tpot) if fixed < tpot else float("inf")
         crowded = tpot * demand.steps >= CROWDED * in_time
         late = demand.late_share
-        slowest = max(slowest, late * free + (1 - late) * max(free, in_time) if crowded else free)
+        settled = demand.settled(per_token, per_square, per_context / rules.pp, per_request / rules.pp + fixed / most)
+        slowest = max(slowest, (late * free + (1 - late) * max(free, in_time) if crowded else free) / settled)
     return float(rules.instances / slowest) if slowest > 0 else float("inf")
 
 

@@ -5,6 +5,7 @@ judged ones are served.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from distserve_operator.placement.slo import Slo
 TAIL: Final = 0.5  # requests after the judged ones, as a multiple of those in flight
 MOST_REQUESTS: Final = 80_000  # of one run
 SHORTEST: Final = 100  # requests of a stretch
+PUT_BACK: Final = 0.01  # of a run's requests: what gives blocks back reads prompts again, and does so for ever one day
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,17 @@ def whole_window(count: int) -> Window:
 def may_fail(slo: Slo, judged: int) -> int:
     """How many of so many judged requests may miss their targets."""
     return math.floor((1 - slo.attainment) * judged + 1e-9)
+
+
+def steady(outcomes: Sequence[Outcome], growth: float, slowing: float = math.inf) -> bool:
+    """Whether runs would go on like that: few requests are put back, `growth` and `slowing` are low in the mean."""
+    runs = len(outcomes)
+    put_back, judged = sum(one.put_back for one in outcomes), sum(len(one.ttft) for one in outcomes)
+    return (
+        put_back <= PUT_BACK * judged
+        and sum(one.growth for one in outcomes) <= growth * runs
+        and sum(one.slowing for one in outcomes) <= slowing * runs
+    )
 
 
 def targets_of(question: Question, window: Window, host: HostCost, failures: int | None = None) -> Targets:

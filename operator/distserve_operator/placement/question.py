@@ -10,7 +10,6 @@ from distserve_operator.placement.model import ModelShape
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.workload import Workload
 
-
 Kind = Literal["disaggregated", "colocated"]
 
 

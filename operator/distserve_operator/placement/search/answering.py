@@ -125,12 +125,13 @@ def _kinds(question: Question) -> Sequence[Kind]:
 
 
 def _best(search: _Search) -> Plan:
-    """The highest level of all fleets, searched again without those that fresh paths show to be far from it."""
+    """The highest level of all fleets, searched again where fresh paths show the search to have been far from it."""
     winner: Winner | None = None
     tested: frozenset[Placement] = frozenset()
+    margin = joint.margin(search.question.slo)
     for _ in range(ROUNDS):
         level = -1 if winner is None or winner.level is None else winner.level
-        finalists = _finalists(search, level, tested)
+        finalists = _finalists(search, level, tested, margin)
         if not finalists:
             break
         tested |= {placement for placement, _ in finalists}
@@ -138,22 +139,41 @@ def _best(search: _Search) -> Plan:
         if winner is not None:
             finalists.append((winner.placement, level))
         winner = race(search.verifier, finalists)
-        if winner.level is not None and winner.level >= expected - joint.MARGIN:
+        if winner.level is None:
+            continue
+        astray = max(_astray(search, winner), margin)
+        if winner.level >= expected - margin and astray == margin:
             break
+        margin = astray
     return _explained(search, winner)
 
 
-def _finalists(search: _Search, level: int, tested: frozenset[Placement]) -> list[Finalist]:
-    """Fleets that may be the best of all, but for those `tested`; another one is known to hold `level`."""
+def _astray(search: _Search, winner: Winner) -> int:
+    """Levels by which the search may be wrong, as the best of the other kind shows."""
+    levels = [
+        search.verifier.astray(winner.placement, winner.level, placement, level)
+        for placement, near in (kind.rival for kind in search.kinds if kind.rival is not None)
+        if winner.level is not None and (level := search.verifier.level(placement, near)) is not None
+    ]
+    return max(levels, default=0)
+
+
+def _finalists(search: _Search, level: int, tested: frozenset[Placement], margin: int) -> list[Finalist]:
+    """Fleets within `margin` of the best of all, and the best of each kind, but for those `tested`.
+
+    Another one is known to hold `level`.
+    """
     found = []
     for kind in search.kinds:
-        found.append(joint.best(kind.evaluator, level, tested))
+        found.append(joint.best(kind.evaluator, level, tested, margin))
         level = max([level, *(held for _, held in found[-1].kept)])
     for kind, new in zip(search.kinds, found, strict=True):
-        kind.take(new, level - joint.MARGIN)
+        kind.take(new, level - margin)
         if kind.rival is None:
             kind.rival = next(iter(new.kept), None) or joint.one_of_the_best(kind.evaluator)
-    return [one for new in found for one in new.kept if one[1] >= level - joint.MARGIN]
+    near = [one for new in found for one in new.kept if one[1] >= level - margin]
+    rivals = [kind.rival for kind in search.kinds if kind.rival is not None and kind.rival[0] not in tested]
+    return [*near, *(rival for rival in rivals if rival not in near)]
 
 
 def _fewest(search: _Search, rate: float) -> Winner | None:

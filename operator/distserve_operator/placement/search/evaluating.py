@@ -21,6 +21,7 @@ from distserve_operator.placement.goodput import (
     VERIFIED,
     Span,
     Window,
+    steady,
     targets_of,
     whole_window,
 )
@@ -35,6 +36,7 @@ from distserve_operator.placement.workload.path import Path
 GROWTH: Final = (
     0.01  # seconds a second by which waiting may grow: a queue that grows for ever meets any target for long
 )
+SLOWING: Final = 0.3  # share by which the time per token may grow from the first third of the requests to the last
 LONGER: Final = 3  # times as many requests are looked at where waiting seems to grow
 SMOOTHED: Final = 0.8  # share of a rate that decode alone has to hold: prefill hands over more evenly than users come
 CLOSE: Final = 1.05  # how far apart a rate that passes and one that fails may stay where only a bound is wanted
@@ -193,10 +195,10 @@ class Evaluator:
     def _holds(self, fleet: Fleet, tp: int, rate: float, span: Span) -> bool:
         """Whether too few fail, now and as time goes on."""
         seen = self._run(fleet, tp, rate, span)
-        if seen.failed or seen.growth <= GROWTH or isinstance(self.question.window, FiniteWindow):
+        if seen.failed or isinstance(self.question.window, FiniteWindow) or steady([seen], GROWTH, SLOWING):
             return not seen.failed
         seen = self._run(fleet, tp, rate, span, times=LONGER)
-        return not seen.failed and seen.growth <= GROWTH
+        return not seen.failed and steady([seen], GROWTH, SLOWING)
 
     def _run(
         self,

@@ -16,8 +16,10 @@ from distserve_operator.placement.search.evaluating import Evaluator, limit
 from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.spaces import Anywhere, Family, counts_of, families
 from distserve_operator.placement.shape import Disaggregated, Placement, proportions
+from distserve_operator.placement.slo import Slo
 
-MARGIN: Final = 4  # levels below the best, within which candidates are kept for verification
+MARGIN: Final = 4  # levels below the best, within which candidates are kept for verification at 90 % attainment
+WIDEST: Final = 12
 _ROUGH: Final = 1.5  # bounds of colocated fleets tell apart only what differs by this
 
 
@@ -44,9 +46,17 @@ _PHASES: Final[tuple[_Phase, ...]] = (
 )
 
 
-def best(evaluator: Evaluator, level: int = -1, without: frozenset[Placement] = frozenset()) -> Found:
-    """The candidates within `MARGIN` of the best, or of the `level` that others are known to hold; some left out."""
-    return _Search(evaluator, level, MARGIN, without).run()
+def best(
+    evaluator: Evaluator, level: int = -1, without: frozenset[Placement] = frozenset(), within: int = MARGIN
+) -> Found:
+    """Candidates `within` so many levels of the best, or of the `level` that others hold; some are left out."""
+    return _Search(evaluator, level, within, without).run()
+
+
+def margin(slo: Slo) -> int:
+    """Levels below the best, within which candidates are kept: the fewer may fail, the less a run can tell."""
+    share = max(1 - slo.attainment, 1e-3)
+    return min(WIDEST, max(MARGIN, math.ceil(MARGIN * math.sqrt(0.1 / share))))
 
 
 def one_of_the_best(evaluator: Evaluator) -> tuple[Placement, int] | None:

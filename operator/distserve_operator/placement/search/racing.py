@@ -26,8 +26,8 @@ def race(verifier: Verifier, finalists: Sequence[Finalist]) -> Winner:
     ordered = sorted(finalists, key=lambda one: (-one[1], simplicity(one[0])))
     placement, near = ordered[0]
     first = Winner(placement, verifier.level(placement, near))
-    for placement, _ in ordered[1:]:
-        first = _challenged(verifier, first, placement, near)
+    for finalist in ordered[1:]:
+        first = _challenged(verifier, first, *finalist)
     return first
 
 
@@ -35,7 +35,7 @@ def _challenged(verifier: Verifier, best: Winner, placement: Placement, near: in
     if best.level is None:
         return Winner(placement, verifier.level(placement, near))
     least = best.level + (simplicity(placement) > simplicity(best.placement))
-    level = verifier.level(placement, least, least)
+    level = verifier.level(placement, max(near, least), least)
     return best if level is None else Winner(placement, level)
 
 

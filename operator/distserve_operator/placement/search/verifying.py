@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 
 from distserve_operator.placement.answer import Candidate, Served
-from distserve_operator.placement.goodput import may_fail, served
+from distserve_operator.placement.goodput import may_fail, served, steady
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import STEP
 from distserve_operator.placement.search.evaluating import Evaluator, longest_run
+from distserve_operator.placement.search.joint import WIDEST
 from distserve_operator.placement.shape import Placement
 from distserve_operator.placement.simulation.running import Outcome
 from distserve_operator.placement.workload.path import Path
@@ -22,6 +23,8 @@ _CELL: Final = 4  # levels within which a higher rate may do better than a lower
 _FARTHEST: Final = 240  # levels below where goodput was expected
 GROWTH: Final = 0.003  # seconds a second by which waiting may grow in so long a run
 _UNEVEN: Final = 2
+SLOWING: Final = 0.15  # by which the time per token may grow in it: where it does not fill up it varies by half of that
+_ASTRAY: Final = 2.0  # standard deviations
 _FAR: Final = 8  # levels at most by which what one path holds is followed
 
 
@@ -34,6 +37,7 @@ class Verifier:
     paths: tuple[Path, ...]
     _seen: dict[tuple[Placement, float], list[Outcome]] = field(default_factory=dict)
     _held: dict[tuple[Placement, float], bool] = field(default_factory=dict)
+    _levels: dict[tuple[Placement, int], list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, question: Question, searched: Evaluator) -> "Verifier":
@@ -54,14 +58,16 @@ class Verifier:
             return None
         low = near - near % _CELL
         upper = self._holds_level(placement, low + 2)
+        if not upper and least > low and not (least == low + 1 and self._holds_level(placement, least)):
+            return None  # with the highest that is left, which is soon known
         if upper:
             while self._holds_level(placement, low + _CELL):
                 low += _CELL
                 upper = self._holds_level(placement, low + 2)
         else:
-            while not upper and low + 1 >= least and not self._holds_level(placement, low):
+            while not upper and not self._holds_level(placement, low):
                 low -= _CELL
-                if low < near - _FARTHEST:
+                if low + _CELL <= max(least, near - _FARTHEST):
                     return None
                 upper = self._holds_level(placement, low + 2)
         low += 2 * upper
@@ -77,14 +83,22 @@ class Verifier:
         reached = self.evaluator.ladder.rate(placement, level)
         if len(self.paths) == 1:
             return Candidate(placement, reached, (reached, reached * STEP))
-        apart = [self._apart(placement, level, path) for path in range(len(self.paths))]
+        apart = self._all_apart(placement, level)
         error = _T_95 * float(np.std(apart, ddof=1)) / math.sqrt(len(apart))
         middle = float(np.mean(apart))
         low, high = min(0.0, middle - error - 0.5), max(0.0, middle + error + 0.5)
         return Candidate(placement, reached, (reached * STEP**low, reached * STEP**high))
 
+    def astray(self, one: Placement, level: int, other: Placement, held: int) -> int:
+        """By how many levels a path may misjudge two candidates against each other, which hold these; within reason.
+
+        That a path is heavier than others is no matter: then it is for both.
+        """
+        apart = np.subtract(self._all_apart(one, level), self._all_apart(other, held))
+        return min(WIDEST, int(_ASTRAY * float(np.std(apart, ddof=1)))) if len(apart) > 1 else 0
+
     def holds(self, placement: Placement, rate: float) -> bool:
-        """Whether enough requests of all paths together meet the targets, and waiting does not grow."""
+        """Whether enough requests of all paths together meet the targets, and would go on so."""
         if rate > self.evaluator.upper(placement):
             return False
         key = placement, rate
@@ -103,11 +117,15 @@ class Verifier:
             left -= round(seen[-1].missed * judged)
             if seen[-1].failed:
                 return False
-        growth = sum(one.growth for one in seen) / len(seen)
-        if growth > GROWTH and not isinstance(self.question.window, FiniteWindow):
+        if not isinstance(self.question.window, FiniteWindow) and not steady(seen, GROWTH, SLOWING):
             return False
         self._seen[placement, rate] = seen
         return True
+
+    def _all_apart(self, placement: Placement, level: int) -> list[int]:
+        if (placement, level) not in self._levels:
+            self._levels[placement, level] = [self._apart(placement, level, path) for path in range(len(self.paths))]
+        return self._levels[placement, level]
 
     def _apart(self, placement: Placement, level: int, path: int) -> int:
         """How many levels from `level` the highest one lies that is held on one path."""
@@ -117,7 +135,8 @@ class Verifier:
             if rate > self.evaluator.upper(placement):
                 return False
             allowed = may_fail(self.question.slo, self.evaluator.judged(placement, rate))
-            return not self.evaluator.watch(placement, rate, self.paths[path], allowed).failed
+            seen = self.evaluator.watch(placement, rate, self.paths[path], allowed)
+            return not seen.failed and steady([seen], GROWTH, _UNEVEN * SLOWING)
 
         step = (
             1
@@ -153,4 +172,5 @@ def _together(outcomes: Sequence[Outcome]) -> Outcome:
         float(np.mean([outcome.missed for outcome in outcomes])),
         sum(outcome.put_back for outcome in outcomes),
         float(np.mean([outcome.growth for outcome in outcomes])),
+        float(np.mean([outcome.slowing for outcome in outcomes])),
     )

@@ -55,6 +55,9 @@ class Outcome:
     missed: float  # share of the requests known when the run ended that had failed
     put_back: int  # times that a running request gave its blocks back
     growth: float  # seconds a second by which waiting grew; 0 of a run that ended early
+    slowing: (
+        float  # share by which the time per token grew from the first third of the requests to the last; 0 as above
+    )
 
 
 def simulate(fleet: Fleet, path: Path, rate: float, targets: Targets) -> Outcome:
@@ -64,6 +67,7 @@ def simulate(fleet: Fleet, path: Path, rate: float, targets: Targets) -> Outcome
     _run(fleet, targets, requests, totals)
     worst = int(max(totals.counts[FAILED], totals.counts[FAILED_TPOT]))
     judged = slice(targets.start, targets.stop)
+    complete = totals.counts[LEFT] == 0
     return Outcome(
         requests.ttft[judged],
         requests.tpot[judged],
@@ -71,7 +75,8 @@ def simulate(fleet: Fleet, path: Path, rate: float, targets: Targets) -> Outcome
         worst > targets.failures or totals.counts[CLEAR] == TOO_MANY,
         _missed(targets, totals),
         int(totals.counts[PUT_BACK]),
-        _growth(requests, judged) if totals.counts[LEFT] == 0 else 0.0,
+        _growth(requests, judged) if complete else 0.0,
+        _slowing(requests.tpot[judged]) if complete else 0.0,
     )
 
 
@@ -92,6 +97,13 @@ def _growth(requests: Requests, judged: slice) -> float:
     served = np.where(np.isfinite(waited), waited, 0.0)
     span = arrival[-third:].mean() - arrival[:third].mean()
     return float((served[-third:].mean() - served[:third].mean()) / span) if span > 0 else 0.0
+
+
+def _slowing(tpot: Floats) -> float:
+    """A fleet that fills up hands out tokens ever more slowly, long before anybody waits."""
+    third = len(tpot) // 3
+    first, last = (part[(part > 0) & np.isfinite(part)] for part in (tpot[:third], tpot[-third:]))
+    return float(last.mean() / first.mean() - 1) if third and len(first) and len(last) else 0.0
 
 
 def _run(fleet: Fleet, targets: Targets, requests: Requests, totals: Totals) -> None:

@@ -17,6 +17,26 @@ CASES: dict[str, dict[str, Any]] = {
     "another path": {"model": "opt-66b", "per_node": 8, "slo": CHATBOT_66B, "seed": 3},
     "thousands in flight": {"gpu": "L40S", "model": "qwen2.5-1.5b", "slo": Slo(1.0, 0.04), "lengths": Fixed(50, 1500)},
     "long outputs": {**H100, "slo": Slo(0.3, 0.03), "lengths": LogNormal(100, 1.0, 2000, 1.0)},
+    "outputs of any length": {
+        "gpu": "H200",
+        "model": "qwen3-14b",
+        "per_node": 4,
+        "slo": Slo(2.0, 0.1),
+        "lengths": LogNormal(60, 2.0, 600, 1.5),
+    },
+    "a pipeline fills up slowly": {
+        **H100,
+        "per_node": 8,
+        "slo": Slo(1.0, 0.05),
+        "lengths": LogNormal(300, 1.0, 1000, 1.2),
+    },
+    "memory is full for minutes": {
+        "gpu": "H200",
+        "model": "qwen3-32b",
+        "per_node": 4,
+        "slo": Slo(2.0, 0.06),
+        "lengths": LogNormal(200, 1.0, 3000, 0.7),
+    },
     "nearly all in time": {**H100, "slo": Slo(0.5, 0.03, 0.99), "lengths": LogNormal(760, 0.7, 190, 1.2)},
     "a tight pause": {**H100, "slo": Slo(0.4, 0.03, gap=0.06), "lengths": LogNormal(1500, 0.8, 150, 1.0)},
 }

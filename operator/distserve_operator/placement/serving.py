@@ -19,6 +19,7 @@ from distserve_operator.placement.simulation.state import (
     SplitRules,
     Table,
 )
+from distserve_operator.placement.spreading import link_share
 
 
 def fleet_of(question: Question, placement: Placement) -> Fleet:
@@ -97,17 +98,14 @@ class Link:
 def link_of(question: Question, placement: Disaggregated) -> Link:
     """The link that the KV takes: inside nodes with segments or where there is one node alone, else the network.
 
-    Instances of tp devices use tp links of a node at once. A node has one network link, of which every device has its
-    part.
+    Instances of tp devices use tp links of a node at once. A node has one network link each way.
     """
     device = question.device
+    pools = [pool for pool in (placement.prefill, placement.decode) if pool.replicas > 0]
     if placement.segments is not None or question.inventory.nodes == 1:
-        lanes = min(placement.prefill.shape.devices, placement.decode.shape.devices)
-        return Link("node", device.node_link * lanes)
+        return Link("node", device.node_link * min(pool.shape.devices for pool in pools))
     network = question.network_bytes_per_second or device.network_link
-    narrower = min(placement.prefill.shape.devices, placement.decode.shape.devices)
-    share = narrower / max(question.inventory.free, default=narrower)
-    return Link("network", network * share)
+    return Link("network", network * link_share(question.inventory, pools))
 
 
 def link_rules(question: Question, placement: Disaggregated) -> LinkRules:

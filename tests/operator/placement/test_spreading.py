@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distserve_operator.placement.device import Inventory
+from distserve_operator.placement.search.cells import bounded
 from distserve_operator.placement.serving import link_of
 from distserve_operator.placement.shape import Disaggregated, Pool, Shape
 from distserve_operator.placement.spreading import network_links
@@ -84,6 +85,15 @@ def test_requests_that_move_at_once_share_the_links_that_their_instances_have(
     free: tuple[int, ...], prefill: str, decode: str, expected: float
 ) -> None:
     assert speed(free, pair(prefill, decode)) == pytest.approx(expected)
+
+
+@given(prefill=POOLS, decode=POOLS, nodes=NODES, devices=st.integers(1, 20), whole=st.booleans())
+def test_a_search_of_some_nodes_knows_the_links_of_all(
+    prefill: Pool, decode: Pool, nodes: list[int], devices: int, whole: bool
+) -> None:
+    every = Inventory(tuple(nodes), sum(nodes), whole)
+    some = bounded(bounded(every, devices + 8), devices)
+    assert network_links(some, [prefill, decode]) == network_links(every, [prefill, decode])
 
 
 @given(

@@ -96,12 +96,12 @@ def smallest(question: Question) -> int:
 
 def bounded(inventory: Inventory, devices: int) -> Inventory:
     """The largest nodes that hold so many devices together."""
-    kept: list[int] = []
-    for free in sorted(inventory.free, reverse=True):
-        if sum(kept) >= devices:
-            break
-        kept.append(free)
-    return replace(inventory, free=tuple(kept), most=min(inventory.most, devices))
+    nodes = sorted(inventory.free, reverse=True)
+    kept = 0
+    while kept < len(nodes) and sum(nodes[:kept]) < devices:
+        kept += 1
+    left_out = (*inventory.beyond, *nodes[kept:])
+    return replace(inventory, free=tuple(nodes[:kept]), most=min(inventory.most, devices), beyond=left_out)
 
 
 def repeated(question: Question, plan: Plan, cells: int) -> Plan:

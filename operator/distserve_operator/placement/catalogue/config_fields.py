@@ -31,18 +31,24 @@ class ConfigFields:
             raise ValueError(f"has {name} {value!r:.60}: expected a whole number from 1 to {most:,}")
         return value
 
-    def heads(self, name: str, hidden: str) -> int:
-        """Attention heads among which the hidden size is shared out, unless head_dim says their size."""
+    def heads(self, name: str, hidden: str, head_dim: int | None = None) -> int:
+        """Attention heads among which the hidden size is shared out, unless their size is known."""
         heads, size = self.count(name, MOST_HEADS), self.count(hidden)
-        if self._config.get("head_dim") is None and size % heads:
+        if head_dim is None and size % heads:
             raise ValueError(f"has {name} {heads}: expected a divisor of the {hidden} {size}, or a head_dim")
         return heads
 
-    def kv_heads(self, heads: int) -> int | None:
-        """Heads of K and V, each for equally many of the `heads`; None: as many."""
-        found = self.optional("num_key_value_heads", heads)
+    def kv_heads(self, heads: int, usual: int | None) -> int | None:
+        """Heads of K and V, each for equally many of the `heads`; None: as many. `usual`: where the field is absent.
+
+        Unlike elsewhere null is not the same as absent: it means as many.
+        """
+        name = "num_key_value_heads"
+        absent = name not in self._config and usual is not None
+        found = usual if absent else self.optional(name, heads)
         if found is not None and heads % found:
-            raise ValueError(f"has num_key_value_heads {found}: expected a divisor of the {heads} attention heads")
+            stated = f"has no {name}, which means {found}" if absent else f"has {name} {found}"
+            raise ValueError(f"{stated}: expected a divisor of the {heads} attention heads")
         return found
 
     def flag(self, name: str, default: bool) -> bool:

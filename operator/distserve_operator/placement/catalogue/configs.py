@@ -1,6 +1,7 @@
 """Models by the config.json of Hugging Face."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from distserve_operator.placement.catalogue.building import build_shape
@@ -63,8 +64,12 @@ def _opt(fields: ConfigFields, name: str, stored: WeightType) -> ModelShape:
     )
 
 
-def _gated(fields: ConfigFields, name: str, stored: WeightType) -> ModelShape:
-    usual = _usual(fields)
+def _gated(
+    fields: ConfigFields, name: str, stored: WeightType, *, kv_heads: int | None = None, head_dim: int | None = None
+) -> ModelShape:
+    """`kv_heads` and `head_dim` are those of a configuration without these fields, as transformers has them."""
+    head_dim = fields.optional("head_dim") or head_dim
+    usual = _usual(fields, head_dim)
     return build_shape(
         name,
         stored,
@@ -73,17 +78,17 @@ def _gated(fields: ConfigFields, name: str, stored: WeightType) -> ModelShape:
         gated_ffn=True,
         learned_positions=False,
         tied_embeddings=fields.flag("tie_word_embeddings", default=False),
-        kv_heads=fields.kv_heads(usual["heads"]),
-        head_dim=fields.optional("head_dim"),
+        kv_heads=fields.kv_heads(usual["heads"], kv_heads),
+        head_dim=head_dim,
     )
 
 
-def _usual(fields: ConfigFields) -> dict[str, int]:
+def _usual(fields: ConfigFields, head_dim: int | None = None) -> dict[str, int]:
     """Fields that all families but GPT-2 call the same."""
     return {
         "layers": fields.count("num_hidden_layers"),
         "hidden": fields.count("hidden_size"),
-        "heads": fields.heads("num_attention_heads", "hidden_size"),
+        "heads": fields.heads("num_attention_heads", "hidden_size", head_dim),
         "vocabulary": fields.count("vocab_size"),
         "positions": fields.count("max_position_embeddings"),
     }
@@ -93,7 +98,7 @@ _FAMILIES: Final[dict[str, Callable[[ConfigFields, str, WeightType], ModelShape]
     "opt": _opt,
     "gpt2": _gpt2,
     "llama": _gated,
-    "mistral": _gated,
-    "qwen2": _gated,
-    "qwen3": _gated,
+    "mistral": partial(_gated, kv_heads=8),
+    "qwen2": partial(_gated, kv_heads=32),
+    "qwen3": partial(_gated, kv_heads=32, head_dim=128),
 }

@@ -74,6 +74,34 @@ def test_without_kv_heads_every_head_has_its_own() -> None:
     assert model_from_config(config).kv_heads == 32
 
 
+def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in names}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kv_heads", "head_dim"), [("llama", 32, 80), ("mistral", 8, 80), ("qwen2", 32, 80), ("qwen3", 32, 128)]
+)
+def test_what_is_absent_is_what_transformers_takes_it_for(kind: str, kv_heads: int, head_dim: int) -> None:
+    config = without(QWEN3, "num_key_value_heads", "head_dim") | {"model_type": kind}
+    model = model_from_config(config)
+    assert (model.kv_heads, model.head_dim) == (kv_heads, head_dim)
+
+
+def test_heads_of_qwen3_need_not_share_out_the_hidden_size() -> None:
+    assert model_from_config(without(QWEN3, "head_dim") | {"hidden_size": 1000}).head_dim == 128
+
+
+def test_usual_kv_heads_that_do_not_go_with_the_heads_are_named() -> None:
+    config = without(LLAMA, "num_key_value_heads") | {"model_type": "mistral", "num_attention_heads": 4}
+    message = "has no num_key_value_heads, which means 8: expected a divisor of the 4 attention heads"
+    with pytest.raises(UnsupportedConfigError, match=message):
+        model_from_config(config)
+
+
+def test_null_kv_heads_are_as_many_as_heads() -> None:
+    assert model_from_config(LLAMA | {"model_type": "mistral", "num_key_value_heads": None}).kv_heads == 32
+
+
 def test_name_and_weight_type_can_be_given() -> None:
     model = model_from_config(LLAMA, name="mine", weight_type="INT8")
     assert model == replace(model_shape("Llama-3.1-8B", "INT8"), name="mine")

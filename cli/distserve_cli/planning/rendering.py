@@ -11,6 +11,8 @@ from distserve_operator.placement.answer import Candidate, KvMove, Percentiles, 
 from distserve_operator.placement.shape import Disaggregated, Placement, Pool
 
 Json = dict[str, Any]
+LATENCIES: Final = ("ttft", "tpot", "gap")
+PERCENTILES: Final = ("p50", "p90", "p99")
 PLACEMENT_KEYS: Final = ("shape", "prefill", "decode", "colocated", "units", "segments", "devices")
 NO_CANDIDATE: Final[Json] = dict.fromkeys((*PLACEMENT_KEYS, "goodput", "goodputPerDevice", "goodputInterval"))
 
@@ -47,7 +49,7 @@ def answer_json(answer: Answer, top: int) -> Json:
 def served_json(served: Served | None) -> Json:
     """What a placement does at one rate."""
     if served is None:
-        return dict.fromkeys(("rate", "attainment", "ttft", "tpot", "gap"))
+        return dict.fromkeys(("rate", "attainment", *LATENCIES))
     return {
         "rate": number(served.rate, 4),
         "attainment": number(100 * served.attainment, 2),
@@ -106,14 +108,17 @@ def _or_null(one: Candidate | None) -> Json | None:
     return None if one is None else candidate(one)
 
 
-def _percentiles(seconds: Percentiles) -> Json:
-    return {name: number(1000 * getattr(seconds, name), 3) for name in ("p50", "p90", "p99")}
+def _percentiles(seconds: Percentiles) -> Json | None:
+    """Milliseconds; null where no request has such a time, which none has in no time at all."""
+    if seconds.p99 == 0:
+        return None
+    return {each: number(1000 * getattr(seconds, each), 3) for each in PERCENTILES}
 
 
 def _flattened(row: Json) -> Iterator[tuple[str, float | None]]:
     for name, value in row.items():
-        if isinstance(value, dict):
-            yield from ((f"{name}_{each}", figure) for each, figure in value.items())
+        if name in LATENCIES:
+            yield from ((f"{name}_{each}", None if value is None else value[each]) for each in PERCENTILES)
         else:
             yield name, value
 

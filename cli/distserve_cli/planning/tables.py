@@ -7,10 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from distserve_cli.planning.rendering import Json
-
-LATENCIES = ("ttft", "tpot", "gap")
-PERCENTILES = ("p50", "p90", "p99")
+from distserve_cli.planning.rendering import LATENCIES, PERCENTILES, Json
 
 
 def print_plan(plan: Json, targets: dict[str, float | None]) -> None:
@@ -30,8 +27,8 @@ def print_served(title: str, served: Sequence[Json]) -> None:
     ]
     table = Table("RATE", "ATTAINMENT %", *names, box=None)
     for one in served:
-        figures = [one[latency][each] for latency in LATENCIES for each in PERCENTILES]
-        table.add_row(_figure(one["rate"]), _figure(one["attainment"]), *map(_latency, figures))
+        figures = [figure for latency in LATENCIES for figure in _all_percentiles(one[latency])]
+        table.add_row(_figure(one["rate"]), _figure(one["attainment"]), *figures)
     console = _console()
     console.print(title, style="bold", markup=False)
     console.print(table)
@@ -71,8 +68,7 @@ def _latencies(plan: Json, targets: dict[str, float | None]) -> Table:
     table = Table("MILLISECONDS", "P50", "P90", "P99", "TARGET", box=None)
     for latency in LATENCIES:
         if plan[latency] is not None:
-            figures = [_latency(plan[latency][each]) for each in PERCENTILES]
-            table.add_row(latency.upper(), *figures, _figure(targets[latency]))
+            table.add_row(latency.upper(), *_all_percentiles(plan[latency]), _figure(targets[latency]))
     return table
 
 
@@ -130,6 +126,11 @@ def _distinct(candidates: Iterable[Json | None]) -> list[Json]:
         if one is not None and one not in found:
             found.append(one)
     return sorted(found, key=lambda one: -(one["goodputPerDevice"] or 0))
+
+
+def _all_percentiles(latency: Json | None) -> list[str]:
+    """As `PERCENTILES`; dashes where no request has such a time."""
+    return ["-"] * len(PERCENTILES) if latency is None else [_latency(latency[each]) for each in PERCENTILES]
 
 
 def _latency(milliseconds: float | None) -> str:

@@ -1,8 +1,10 @@
 """One fixed placement, simulated at chosen rates or on a recorded trace."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
-from distserve_operator.placement.answer import Served
+from distserve_operator.placement.answer import Percentiles, Served
 from distserve_operator.placement.goodput import served, targets_of, whole_window
 from distserve_operator.placement.memory import shape_problem
 from distserve_operator.placement.question import Question
@@ -11,6 +13,8 @@ from distserve_operator.placement.serving import fleet_of
 from distserve_operator.placement.shape import Colocated, Placement, Pool
 from distserve_operator.placement.simulation.running import simulate as run
 from distserve_operator.placement.workload.path import Path
+
+_OF_NOBODY: Final = Percentiles(0.0, 0.0, 0.0)  # no request has such a time
 
 
 class PlacementError(ValueError):
@@ -22,7 +26,8 @@ def simulate(
 ) -> list[Served]:
     """Attainment and latencies at each rate, or of the whole trace with its own arrivals.
 
-    A pool without instances leaves its phase out: requests come with their first token, or end with it.
+    A pool without instances leaves its phase out: requests come with their first token, or end with it. Latencies of
+    that phase are 0.
 
     Raises:
         PlacementError: a shape does not fit the model or the device, or there is no latency law for it.
@@ -30,9 +35,17 @@ def simulate(
     for pool in _pools(placement):
         _check(question, pool)
     if trace is not None:
-        return [_replayed(question, placement, trace)]
+        return [_of_phases(placement, _replayed(question, placement, trace))]
     evaluator = Evaluator(question, path_of(question))
-    return [served(evaluator.watch(placement, rate), rate, question) for rate in rates or ()]
+    every = (served(evaluator.watch(placement, rate), rate, question) for rate in rates or ())
+    return [_of_phases(placement, one) for one in every]
+
+
+def _of_phases(placement: Placement, one: Served) -> Served:
+    """Without prefill instances nobody waits for a first token, be it taken in or not."""
+    if isinstance(placement, Colocated) or placement.prefill.replicas > 0:
+        return one
+    return replace(one, ttft=_OF_NOBODY)
 
 
 def _replayed(question: Question, placement: Placement, trace: Path) -> Served:

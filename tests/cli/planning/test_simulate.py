@@ -82,6 +82,27 @@ def test_a_phase_can_be_looked_at_alone() -> None:
     assert decode["tpot"]["p90"] < both["tpot"]["p90"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "load", "known", "missing"),
+    [
+        ("--prefill", LENGTHS, ["ttft"], ["tpot", "gap"]),
+        ("--decode", LENGTHS, ["tpot", "gap"], ["ttft"]),
+        ("--colocated", ["--lengths", "fixed:512,1"], ["ttft"], ["tpot", "gap"]),
+    ],
+)
+def test_a_time_that_no_request_has_is_no_perfect_one(
+    phase: str, load: list[str], known: list[str], missing: list[str]
+) -> None:
+    arguments = [*load, phase, "1,1,1", "--rates", "1"]
+    (row,) = rows_of(*arguments)
+    assert [row[latency] for latency in missing] == [None] * len(missing)
+    assert all(row[latency]["p50"] > 0 for latency in known)
+    (line,) = csv.DictReader(run(*arguments, "-o", "csv").stdout.splitlines())
+    assert [line[f"{latency}_p90"] for latency in missing] == [""] * len(missing)
+    shown = run(*arguments).stdout.splitlines()[2].split()
+    assert shown.count("-") == 3 * len(missing)
+
+
 def test_kv_takes_the_link_that_the_affinity_allows() -> None:
     long = ["--lengths", "fixed:2000,8", *SPLIT, "--rates", "0.1", "--link-gbps", "1"]
     low, high = (rows_of(*long, "--affinity", affinity)[0] for affinity in ("Low", "High"))

@@ -125,16 +125,25 @@ def _workload(wishes: Wishes, model: ModelShape) -> Workload:
     with naming(wishes.named("arrivals")):
         arrivals = choose_arrivals(wishes.arrivals)
     with naming(wishes.named("lengths")):
-        return Workload(choose_lengths(wishes.lengths), arrivals, _longest(wishes, model))
+        return Workload(choose_lengths(wishes.lengths), arrivals, _longest(wishes, model), _bound(wishes))
 
 
 def _traced(wishes: Wishes, model: ModelShape, trace: Trace, name: str) -> Workload:
     with naming(f"--trace {name}"):
-        return Workload(lengths_of(trace), longest=_longest(wishes, model))
+        return Workload(lengths_of(trace), longest=_longest(wishes, model), bound=_bound(wishes))
 
 
 def _longest(wishes: Wishes, model: ModelShape) -> int:
-    return min(model.positions, wishes.max_model_length or model.positions)
+    """Tokens of the longest request. Raises BadInput, as workers do, for more than the model was trained for."""
+    asked = wishes.max_model_length
+    if asked is not None and asked > model.positions:
+        given = wishes.named("max_model_length")
+        raise BadInput(f"{given}: the context of {model.name} has {model.positions} tokens: give no more")
+    return asked or model.positions
+
+
+def _bound(wishes: Wishes) -> str | None:
+    return None if wishes.max_model_length is None else wishes.named("max_model_length")
 
 
 def _slo(wishes: Wishes) -> Slo:

@@ -13,7 +13,7 @@ from distserve_cli.planning.errors import BadInput
 from distserve_cli.planning.options import search_options, shared_options
 from distserve_cli.planning.parameters import POOL, RATES, Whole
 from distserve_cli.planning.resource import parse_resource
-from distserve_cli.planning.wishes import Wishes, gather
+from distserve_cli.planning.wishes import Wishes, gather, missing
 
 FILE = click.Path(dir_okay=False, path_type=pathlib.Path)
 
@@ -32,7 +32,7 @@ def plan_command(filename: TextIO | None, top: int, output: str, **options: obje
             "the shape does by distserve simulate -f with --prefill and --decode, or --colocated"
         )
     if wishes.lengths is None:
-        raise BadInput("--lengths is missing: give it, or a resource with spec.workload by -f FILE")
+        raise missing("lengths", "spec.workload", wishes.resource)
     from distserve_cli.planning.searching import run_search
 
     run_search(wishes, top, output)
@@ -65,7 +65,7 @@ def simulate_command(
     if (rates is None) == (trace is None):
         raise BadInput("give either --rates R,R,... or --trace FILE.csv")
     if trace is None and wishes.lengths is None:
-        raise BadInput("--lengths is missing: give it, or a resource with spec.workload by -f FILE")
+        raise missing("lengths", "spec.workload", wishes.resource)
     if (prefill is None and decode is None) == (colocated is None):
         raise BadInput("give --prefill and --decode (or one of them), or --colocated alone, each TP,PP,REPLICAS")
     if chunk_tokens is not None and colocated is None:

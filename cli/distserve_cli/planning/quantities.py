@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from distserve_operator.placement.rates import LOWEST
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -28,13 +30,13 @@ class Quantity:
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
-        least = f"above {self.least:g}" if self.above else f"of at least {self.least:,.0f}"
+        least = f"above {self.least:g}" if self.above else f"of at least {self.least:,.10g}"
         return f"{kind} {least}, at most {self.most:,.0f}"
 
 
 MILLISECONDS: Final = Quantity("number of milliseconds", 0, 1e9, above=True)
 PERCENT: Final = Quantity("percentage", 0, 100, above=True)
-RATE: Final = Quantity("rate in requests per second", 0, 1e6, above=True)
+RATE: Final = Quantity("rate in requests per second", LOWEST, 1e6)
 GIGABITS: Final = Quantity("number of gigabits per second", 0, 1e6, above=True)
 NODES: Final = Quantity("number of nodes", 1, 100_000, whole=True)
 DEVICES: Final = Quantity("number of devices", 1, 100_000, whole=True)

@@ -50,6 +50,7 @@ class Wishes:
     placed: bool = False  # by the resource itself, whose type of placement is Manual
     seed: int = 0
     origins: Mapping[str, str] = field(default_factory=dict)
+    resource: str | None = None  # name of its file
 
     def named(self, name: str) -> str:
         """A field as the user gave it."""
@@ -62,18 +63,30 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def gather(options: Mapping[str, object], resource: Mapping[str, object], origins: Mapping[str, str]) -> Wishes:
-    """Options over the fields of a resource; an option that was not given is None or False.
+def missing(name: str, path: str, resource: str | None) -> BadInput:
+    """What to say where neither an option nor the field at `path` of the file `resource` is there; None: no file is."""
+    if resource is not None:
+        return BadInput(f"{resource}: {path} is missing: write it, or give {option(name)}")
+    return BadInput(f"{option(name)} is missing: give it, or a resource with {path} by -f FILE")
+
+
+def gather(
+    options: Mapping[str, object],
+    fields: Mapping[str, object],
+    origins: Mapping[str, str],
+    resource: str | None = None,
+) -> Wishes:
+    """Options over the fields of a `resource`; an option that was not given is None or False.
 
     Raises:
         BadInput: when something is missing without which nothing can be planned, or when two wishes contradict.
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, path in REQUIRED.items():
-        if name not in given and name not in resource:
-            raise BadInput(f"{option(name)} is missing: give it, or a resource with {path} by -f FILE")
+        if name not in given and name not in fields:
+            raise missing(name, path, resource)
     kept = {name: path for name, path in origins.items() if name not in given}
-    fields: dict[str, Any] = {**resource, **given, "origins": kept}
-    if (fields.get("rule"), fields.get("only")) == ("paper", "colocated"):
+    chosen: dict[str, Any] = {**fields, **given, "origins": kept, "resource": resource}
+    if (chosen.get("rule"), chosen.get("only")) == ("paper", "colocated"):
         raise BadInput("--only colocated: --rule paper knows no colocated fleets, leave one of the two out")
-    return Wishes(**fields)
+    return Wishes(**chosen)

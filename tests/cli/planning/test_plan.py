@@ -126,6 +126,7 @@ def test_a_resource_asks_the_same_question(tmp_path: Path) -> None:
         (["--attainment", "0"], "'--attainment': '0' is no percentage: give a number above 0, at most 100"),
         (["--attainment", "100.1"], "'--attainment': '100.1'"),
         (["--rate", "0"], "'--rate': '0' is no rate in requests per second"),
+        (["--rate", "1e-300"], "'--rate': '1e-300' is no rate in requests per second: give a number of at least 0.001"),
         (["--rate", "NaN"], "'--rate': 'NaN'"),
         (["--rate", "inf"], "'--rate': 'inf'"),
         (["--nodes", "0"], "'--nodes': '0' is no number of nodes: give a whole number of at least 1"),
@@ -139,6 +140,15 @@ def test_a_resource_asks_the_same_question(tmp_path: Path) -> None:
             "--lengths fixed:2000,64: a request has 2000 + 64 tokens, more than the model's",
         ),
         (["--lengths", "fixed:0,64"], "the prompt is 0: expected 1 to"),
+        (["--lengths", "fixed:99999999999999999999,1"], "the prompt is 99999999999999999999: expected 1 to"),
+        (
+            ["--max-model-length", "99999"],
+            "--max-model-length 99999: the context of OPT-13B has 2048 tokens: give no more",
+        ),
+        (
+            ["--max-model-length", "100"],
+            "a request has 512 + 64 tokens, more than --max-model-length 100: make it shorter or raise that",
+        ),
         (["--lengths", "zipf"], "'zipf' names no lengths: expected FILE.csv, sharegpt, fixed:PROMPT,OUTPUT"),
         (["--lengths", "none.csv"], "none.csv cannot be read: No such file"),
         (["--arrivals", "gamma"], "--arrivals gamma: 'gamma' names no arrivals: expected poisson, gamma:CV or fixed"),
@@ -179,6 +189,32 @@ def test_what_is_missing_is_named() -> None:
     done = run("--model", "opt-13b", "--gpu", "A100-80GB", *TARGETS)
     assert done.exit_code == 2
     assert "--lengths is missing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("deviceType: A100-80GB, ", "", "cr.yaml: spec.cluster.deviceType is missing: write it, or give --gpu"),
+        ("dtype: FP16", "maxModelLength: 100", "more than cr.yaml: spec.model.maxModelLength 100: make it shorter"),
+        ("dtype: FP16", "maxModelLength: 9999", "cr.yaml: spec.model.maxModelLength 9999: the context of OPT-13B has"),
+        ("mean: 512", "mean: 0", "cr.yaml: spec.workload.inputTokens.mean: 0 is no mean number of tokens"),
+    ],
+)
+def test_what_is_wrong_in_a_resource_is_named_by_its_field(old: str, new: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "cr.yaml"
+    file.write_text(RESOURCE.replace(old, new))
+    done = run("-f", str(file))
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_resource_without_a_workload_lacks_it_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "cr.yaml"
+    file.write_text(
+        yaml.safe_dump({"kind": "DistServeDeployment", "spec": {"model": {"uri": "hf://facebook/opt-13b"}}})
+    )
+    done = run("-f", str(file), "--gpu", "A100-80GB", *TARGETS)
+    assert "cr.yaml: spec.workload is missing: write it, or give --lengths" in done.stderr
 
 
 def test_ten_thousand_devices_are_answered() -> None:

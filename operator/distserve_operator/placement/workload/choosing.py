@@ -19,10 +19,10 @@ def choose_lengths(text: str) -> Lengths:
         case "sharegpt" if not rest:
             return sharegpt_lengths()
         case "fixed":
-            prompt, output = _numbers(text, rest, 2)
-            if not prompt.is_integer() or not output.is_integer():
+            if not all(number.is_integer() for number in _numbers(text, rest, 2)):
                 raise WorkloadError(f"{text!r} has parts of a token: expected whole numbers, fixed:PROMPT,OUTPUT")
-            return Fixed(int(prompt), int(output))
+            prompt, output = map(_whole, rest.split(","))
+            return Fixed(prompt, output)
         case "lognormal":
             return LogNormal(*_numbers(text, rest, 4))
     path = pathlib.Path(text)
@@ -43,6 +43,12 @@ def choose_arrivals(text: str) -> Arrivals:
             (cv,) = _numbers(text, rest, 1)
             return Gamma(cv)
     raise WorkloadError(f"{text!r} names no arrivals: expected {ARRIVAL_FORMS}")
+
+
+def _whole(part: str) -> int:
+    """The very number that is written: above 2^53 floating point has its neighbours."""
+    digits = part.strip()
+    return int(digits) if digits.isdecimal() else int(float(part))
 
 
 def _numbers(text: str, rest: str, count: int) -> list[float]:

@@ -21,17 +21,19 @@ class Workload:
 
     Fixed and recorded lengths above `longest` are an error, since somebody meant them; the tail of a lognormal is
     clipped to it, the prompt first. `mean_prompt` and `mean_output` are of what is simulated, so after clipping.
+    `bound` is what people call the field that sets `longest`; None: the model itself does.
     """
 
     lengths: Lengths
     arrivals: Arrivals = field(default_factory=Poisson)
     longest: int | None = None
+    bound: str | None = field(default=None, compare=False)
     mean_prompt: float = field(init=False, compare=False)
     mean_output: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.longest is not None:
-            _check_fit(self.lengths, self.longest)
+            _check_fit(self.lengths, self.longest, self.bound)
         prompts, outputs = self._all()
         object.__setattr__(self, "mean_prompt", float(prompts.mean()))
         object.__setattr__(self, "mean_output", float(outputs.mean()))
@@ -74,21 +76,22 @@ def _clipped(prompts: Numbers, outputs: Numbers, longest: int | None) -> tuple[N
     return prompts, np.minimum(outputs, longest - prompts)
 
 
-def _check_fit(lengths: Lengths, longest: int) -> None:
+def _check_fit(lengths: Lengths, longest: int, bound: str | None) -> None:
     """Raises WorkloadError for a request that the model cannot take."""
     match lengths:
         case Fixed(prompt, output):
-            _check_request("a request", prompt, output, longest)
+            _check_request("a request", prompt, output, longest, bound)
         case LogNormal():
-            _check_request("the mean request", lengths.mean_in, lengths.mean_out, longest)
+            _check_request("the mean request", lengths.mean_in, lengths.mean_out, longest, bound)
         case Empirical(pairs):
             for place, (prompt, output) in enumerate(pairs):
-                _check_request(f"the request of {lengths.where(place)}", prompt, output, longest)
+                _check_request(f"the request of {lengths.where(place)}", prompt, output, longest, bound)
 
 
-def _check_request(what: str, prompt: float, output: float, longest: int) -> None:
-    if prompt + output > longest:
-        raise WorkloadError(
-            f"{what} has {prompt:g} + {output:g} tokens, more than the model's context of {longest}: "
-            "make it shorter or choose a model with a longer context"
-        )
+def _check_request(what: str, prompt: float, output: float, longest: int, bound: str | None) -> None:
+    if prompt + output <= longest:
+        return
+    most, other = f"the model's context of {longest}", "choose a model with a longer context"
+    if bound is not None:
+        most, other = bound, "raise that"
+    raise WorkloadError(f"{what} has {prompt:g} + {output:g} tokens, more than {most}: make it shorter or {other}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -67,5 +68,13 @@ def rank_process(memory: Memory) -> Iterator[RankProcess]:
 def _main(connection: Connection, memory: Memory, environment: dict[str, str]) -> None:
     os.environ.update(environment)  # the process that this one forked from may have an older one
     os.environ["NCCL_HOSTID"] = f"rank-{os.getpid()}"  # so that NCCL takes it for another pod
-    agent = open_agent(memory.region(), listen("127.0.0.1", 0), "127.0.0.1", MAX_TRANSFERS)
-    serve_agent(connection, agent)
+    region = memory.region()
+
+    def serve() -> None:
+        serve_agent(connection, open_agent(region, listen("127.0.0.1", 0), "127.0.0.1", MAX_TRANSFERS))
+
+    moving = threading.Thread(
+        target=serve, name="kv"
+    )  # as a rank does: memory is made in one thread, opened in another
+    moving.start()
+    moving.join()

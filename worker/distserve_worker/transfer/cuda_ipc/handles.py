@@ -32,6 +32,9 @@ def handle_of(memory: "torch.Tensor") -> MemoryHandle:
     from cuda.bindings import driver, runtime
 
     with torch.cuda.device(memory.device):
+        # Unlike the runtime, the driver makes no context of its own accord; and a new thread has none, though its GPU
+        # counts as the first one, so torch has nothing to change there.
+        _done("cudaSetDevice", runtime.cudaSetDevice(memory.device.index))
         base, _ = _done("cuMemGetAddressRange", driver.cuMemGetAddressRange(memory.data_ptr()))
         (handle,) = _done("cudaIpcGetMemHandle", runtime.cudaIpcGetMemHandle(int(base)))
     uuid = str(torch.cuda.get_device_properties(memory.device).uuid)

@@ -1,5 +1,6 @@
 """A selection of a GPU's memory: gathered and scattered there, on a stream that no step uses."""
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,23 +17,21 @@ _POLL_SECONDS: Final = 0.0002
 
 
 class DeviceBlocks:
-    """Blocks of a selection, used by one thread; what it begins waits for nothing that others began before.
+    """Blocks of a selection, used by one thread.
 
-    Used in a `with`, whose end comes, however it comes, when the GPU writes to no block any more. Every method raises
+    What it begins runs on one stream for all transfers of the GPU, where nothing waits for another process. Used in a
+    `with`, whose end comes, however it comes, when the GPU writes to no block any more. Every method raises
     `TransferError`.
     """
 
     def __init__(self, selection: Selection) -> None:
         import torch
 
-        region = selection.region
-        shape = (-1, region.shard.layers, 2, region.shard.heads, region.layout.head_bytes)
-        self._view = region.memory.view(shape)[within(region.shard, selection.part)]
-        self._device = region.memory.device
-        with on_gpu(self._device):
-            self.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._view = _words(selection)
+        self._device = selection.region.memory.device
+        self.stream = _stream(self._device)
         with self.on_stream():
-            self._blocks = torch.tensor(selection.blocks, device=region.memory.device)
+            self._blocks = torch.tensor(selection.blocks, device=self._device)
         # What this stream, or one of the other GPU's for it, may still read: torch hands memory out again as soon as
         # nobody refers to it, in the order of the stream that it was made on alone.
         self._read: list[torch.Tensor | Bytes] = []
@@ -41,8 +40,9 @@ class DeviceBlocks:
         return self
 
     def __exit__(self, *_: object) -> None:
+        begun = self._begun()
         with on_gpu(self._device):
-            self.stream.synchronize()
+            begun.synchronize()
         self._read.clear()
 
     def on_stream(self) -> AbstractContextManager[None]:
@@ -50,17 +50,21 @@ class DeviceBlocks:
         return on_stream(self.stream)
 
     def gather(self, run: slice) -> "torch.Tensor":
-        """Copy of a run of blocks on the GPU, [blocks, layers, 2, heads, bytes of one head]."""
+        """Copy of a run of blocks on the GPU, as bytes in the order of the selection."""
+        import torch
+
         with self.on_stream():
-            return self._view.index_select(0, self._blocks[run])
+            return self._view.index_select(0, self._blocks[run]).view(-1).view(torch.uint8)
 
     def room(self, run: slice) -> "torch.Tensor":
-        """Memory on the GPU for what `scatter` takes."""
+        """Memory on the GPU for what `scatter` takes, as bytes."""
+        import torch
+
         with self.on_stream():
-            return self._view.new_empty((run.stop - run.start, *self._view.shape[1:]))
+            return self._view.new_empty((run.stop - run.start, *self._view.shape[1:])).view(-1).view(torch.uint8)
 
     def scatter(self, run: slice, content: "torch.Tensor | Bytes", after: "DeviceBlocks | None" = None) -> None:
-        """Write a run of blocks; `content` as `gather` gives it, on the CPU or on a GPU, begun by `after`.
+        """Write a run of blocks; `content`: its bytes, on the CPU or on a GPU, begun by `after`.
 
         What another one has begun is kept until it has been read, which `wait` or the end of the `with` tells.
         """
@@ -70,16 +74,51 @@ class DeviceBlocks:
             if after is not None:
                 self.stream.wait_stream(after.stream)
                 self._read.append(content)
-            there = torch.as_tensor(content).view(-1, *self._view.shape[1:]).to(self._view.device)
-            self._view.index_copy_(0, self._blocks[run], there)
+            words = torch.as_tensor(content).view(-1).view(self._view.dtype).view(-1, *self._view.shape[1:])
+            self._view.index_copy_(0, self._blocks[run], words.to(self._device))
 
     def wait(self, check: Callable[[], None]) -> None:
         """Until everything that was begun is done; `check` is called again and again and may raise."""
-        while not self._is_done():
+        begun = self._begun()
+        while not self._is_over(begun):
             check()
             time.sleep(_POLL_SECONDS)
         self._read.clear()
 
-    def _is_done(self) -> bool:
+    def _begun(self) -> "torch.cuda.Event":
+        """What tells when all that was begun until now is over; the stream itself may have more to do for others."""
+        import torch
+
+        with self.on_stream():
+            begun = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            begun.record(self.stream)
+        return begun
+
+    def _is_over(self, begun: "torch.cuda.Event") -> bool:
         with on_gpu(self._device):
-            return self.stream.query()
+            return bool(begun.query())  # type: ignore[no-untyped-call]
+
+
+@functools.cache
+def _stream(device: "torch.device") -> "torch.cuda.Stream":
+    """One for all transfers: torch keeps memory for the stream that it was used on, so each more would keep as much."""
+    import torch
+
+    with on_gpu(device):
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _words(selection: Selection) -> "torch.Tensor":
+    """Its part of all blocks of the region, [blocks, layers x 2, words], in the largest words that a head is made of.
+
+    A thread of a GPU copies one element, be it a byte or eight; and the fewer dimensions, the less it computes for it.
+    """
+    import torch
+
+    region = selection.region
+    shard, nbytes = region.shard, region.layout.head_bytes
+    word = next(word for word in (torch.int64, torch.int32, torch.int16) if nbytes % word.itemsize == 0)
+    each = nbytes // word.itemsize
+    _, layers, _, heads = within(shard, selection.part)
+    rows = region.memory.view(word).view(-1, 2 * shard.layers, shard.heads * each)
+    return rows[:, 2 * layers.start : 2 * layers.stop, each * heads.start : each * heads.stop]

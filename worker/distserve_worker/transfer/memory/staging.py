@@ -70,7 +70,7 @@ def _from_device(selection: Selection) -> Iterator[Sequence[memoryview]]:
     for run in runs(selection):
         with blocks.on_stream():
             staged = blocks.gather(run).cpu()
-        yield [staged.numpy().reshape(-1).data]
+        yield [staged.numpy().data]
 
 
 def _to_device(selection: Selection) -> Iterator[memoryview]:

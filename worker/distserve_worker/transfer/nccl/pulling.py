@@ -82,7 +82,7 @@ class _Link:
             for run in runs(selection, CHUNK_BYTES):
                 room = target.room(run)
                 self._pair.wait_for(target.stream)
-                self._pair.receive(room.view(-1), check)
+                self._pair.receive(room, check)
                 self._pair.wait(check)
                 target.scatter(run, room)
                 target.wait(limit.check)

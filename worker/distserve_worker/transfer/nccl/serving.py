@@ -130,7 +130,7 @@ def _send(connection: Connection, pair: Pair, grant: Grant, limit: Limit) -> Non
     for run in runs(selection, CHUNK_BYTES):
         staged = blocks.gather(run)
         pair.wait_for(blocks.stream)
-        pair.send(staged.view(-1), check)
+        pair.send(staged, check)
         pair.wait(check)
     if connection.receive(len(TAKEN)) != TAKEN:
         raise TransferError(Fault.MISMATCH, "the reader did not say that it has everything")

@@ -28,4 +28,16 @@ def test_a_communicator_that_fails_is_an_error_of_the_transfer(states: list[int]
     """B3: so the next way is tried."""
     met = meet(states)
     assert met.error == f"closed: {during}: unhandled system error (2)"
-    assert met.calls[-1] == ("ncclCommAbort" if during == "ncclCommInitRank" else STATE)
+    assert met.calls[-2:] == (STATE, "ncclCommAbort")
+
+
+@pytest.mark.parametrize(
+    ("states", "begun"),
+    [([IN_PROGRESS], MEETING), ([SUCCESS, IN_PROGRESS], [*MEETING, STATE, "ncclRecv"])],
+    ids=["meeting", "receiving"],
+)
+def test_what_does_not_end_is_aborted_at_its_deadline(states: list[int], begun: list[str]) -> None:
+    """B3: neither a meeting nor a transfer waits for its peer for ever."""
+    met = meet(states, patience=2)
+    assert met.error == "stalled: too slow"
+    assert met.calls == (*begun, STATE, STATE, STATE, "ncclCommAbort")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from distserve_worker.transfer.interface import TransferError
+from distserve_worker.transfer.interface import Fault, TransferError
 from distserve_worker.transfer.nccl import pynccl
 
 SUCCESS: Final = 0  # as in nccl.h, like the names and arguments below
@@ -36,20 +36,31 @@ class Met:
     error: str | None
 
 
-def meet(states: Sequence[int]) -> Met:
-    """Over a communicator whose state is `states` one after another, and the last of them from then on."""
+def meet(states: Sequence[int], patience: int = 1000) -> Met:
+    """Over a communicator whose state is `states` one after another, and the last of them from then on.
+
+    Its deadline is when it has been waited for `patience` times.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(_met, list(states)).result(_SECONDS)
+        return process.submit(_met, list(states), patience).result(_SECONDS)
 
 
-def _met(states: list[int]) -> Met:
+def _met(states: list[int], patience: int) -> Met:
     calls, error = list[str](), None
+    waits = iter(range(patience))
+
+    def check() -> None:
+        if next(waits, None) is None:
+            raise TransferError(Fault.STALLED, "too slow")
+
     kept = [_exchanged(*entry) for entry in _functions(states, calls)]  # C code points at them
     with _no_cuda():
         try:
-            pair = pynccl.Pair(pynccl.unique_id(), pynccl.RECEIVER, torch.device("cuda", 0), lambda: None)
-            pair.receive(torch.empty(8, dtype=torch.uint8), lambda: None)
-            pair.abort()
+            pair = pynccl.Pair(pynccl.unique_id(), pynccl.RECEIVER, torch.device("cuda", 0), check)
+            try:
+                pair.receive(torch.empty(8, dtype=torch.uint8), check)
+            finally:
+                pair.abort()
         except TransferError as failed:
             error = str(failed)
     kept.clear()

@@ -1,64 +1,27 @@
-"""What a GPU may still read is not handed out again: memory of the CPU, with a stream that the test ends."""
+"""What a GPU may still read is not handed out again: memory of the CPU, over a played GPU."""
 
-import contextlib
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from distserve_testing.played_gpu import Event, played_gpu
 from distserve_testing.regions import content, random_region
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distserve_worker.engine.interface import KvLayout, KvShard
 from distserve_worker.transfer.interface import Fault, TransferError
-from distserve_worker.transfer.memory import device
 from distserve_worker.transfer.memory.device import DeviceBlocks
 from distserve_worker.transfer.memory.selection import Selection
 
 LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
 
 
-class Event:
-    """One that has happened when it is waited for, or has been looked at a few times."""
-
-    looks: ClassVar[int] = 3
-    waits: ClassVar[list[Callable[[], None]]] = []  # what is done at the next one
-
-    def __init__(self) -> None:
-        self._left = self.looks
-
-    def record(self, _stream: "Stream") -> None:
-        pass
-
-    def query(self) -> bool:
-        self._left -= 1
-        return self._left < 0
-
-    def synchronize(self) -> None:
-        if self.waits:
-            self.waits.pop()()
-
-
-class Stream:
-    """One that is never done: others have always begun something on it."""
-
-    def __init__(self, _device: torch.device) -> None:
-        pass
-
-    def wait_stream(self, _other: "Stream") -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(device, "on_gpu", contextlib.nullcontext)
-    monkeypatch.setattr(device, "on_stream", contextlib.nullcontext)
-    device._stream.cache_clear()
-    yield
-    device._stream.cache_clear()
+    with played_gpu(monkeypatch):
+        yield
 
 
 def selection() -> Selection:

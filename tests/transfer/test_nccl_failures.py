@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from distserve_worker.transfer.same_pod.location import Probe, Shape
 from distserve_worker.transfer.same_pod.pulling import PodPulling
 from distserve_worker.transfer.shm.serving import ShmServing
 from distserve_worker.transfer.tcp.connection import has_more, watch_peer
+from distserve_worker.transfer.turns import Turns
 
 LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
 SOURCE = Source("10.0.0.1:9001", b"t" * 32, 1)
@@ -62,10 +64,10 @@ class Link:
 @pytest.fixture
 def pull(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], list[bool]]:
     """Fail twice; whether the links that were made for it were closed."""
-    monkeypatch.setattr(pulling, "_Link", Link)
+    monkeypatch.setattr(pulling, "Link", Link)
     monkeypatch.setattr(Link, "made", [])
     region = random_region(LAYOUT, 1)
-    side = NcclPulling(region)
+    side = NcclPulling(region, Turns())
 
     def fail(error: BaseException) -> list[bool]:
         monkeypatch.setattr(Link, "error", error)
@@ -121,6 +123,73 @@ def test_a_meeting_that_fails_leaves_neither_a_communicator_nor_a_stream(communi
     with pytest.raises(TransferError, match="ncclCommInitRank: unhandled system error"):
         Pair(bytes(128), RECEIVER, torch.device("cuda", 1), lambda: None)
     assert communicator.ended
+
+
+class Busy:
+    """A communicator that has met, whose stream is busy as long as the test says."""
+
+    def __init__(self) -> None:
+        self.is_busy = True
+        self.at_abort: Callable[[], object] = lambda: None
+
+    def initialize(self, *_: Any) -> None:
+        pass
+
+    def receive(self, *_: Any, **__: Any) -> None:
+        pass
+
+    recv = send = receive
+
+    def get_async_error(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.at_abort()
+
+    def query(self) -> bool:
+        return not self.is_busy
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Busy:
+    made = Busy()
+    core = SimpleNamespace(Communicator=lambda: made, NCCLConfig=dict, UniqueId=SimpleNamespace(from_bytes=bytes))
+    stream = SimpleNamespace(cuda_stream=7, query=made.query)
+    runtime = SimpleNamespace(cudaStreamDestroy=lambda _: None)
+    monkeypatch.setattr(pynccl, "_core", lambda: core)
+    monkeypatch.setattr(pynccl, "_own_stream", lambda _: stream)
+    monkeypatch.setattr(pynccl, "on_gpu", contextlib.nullcontext)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(runtime=runtime))
+    return made
+
+
+@pytest.mark.parametrize("begin", [Pair.send, Pair.receive], ids=["send", "receive"])
+def test_memory_is_kept_while_nccl_may_use_it(busy: Busy, begin: Callable[..., None]) -> None:
+    """B4: until that is over, or the communicator was aborted; others could have it else."""
+    pair = Pair(bytes(128), RECEIVER, torch.device("cuda", 0), lambda: None)
+
+    def begun() -> "weakref.ref[torch.Tensor]":
+        memory = torch.zeros(8, dtype=torch.uint8)
+        begin(pair, memory, lambda: None)
+        return weakref.ref(memory)
+
+    def give_up() -> None:
+        raise TransferError(Fault.STALLED, "too slow")
+
+    memory = begun()
+    with pytest.raises(TransferError):
+        pair.wait(give_up)
+    assert memory() is not None
+    busy.is_busy = False
+    pair.wait(lambda: None)
+    assert memory() is None
+
+    memory = begun()
+    held: list[bool] = []
+    busy.at_abort = lambda: held.append(memory() is not None)
+    pair.abort()
+    assert held == [True]
+    assert memory() is None
 
 
 def test_memory_that_cannot_be_mapped_is_no_way(deadline: float) -> None:

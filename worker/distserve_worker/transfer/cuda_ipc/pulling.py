@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from functools import partial
 
 from distserve_worker.engine.interface import Region
 from distserve_worker.transfer.cuda_ipc.handles import MappedMemory, MemoryHandle
@@ -13,18 +13,18 @@ from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.memory.staging import runs
 from distserve_worker.transfer.same_pod.location import Location, Probe
 from distserve_worker.transfer.same_pod.pulling import PodPulling
-
-_STAGED_BYTES: Final = 64 << 20  # of GPU memory, while a transfer runs
+from distserve_worker.transfer.turns import CHUNK_BYTES, Turns
 
 
 class _Allocation:
     """See `Mapped`: GPU memory of the other process."""
 
-    def __init__(self, probe: Probe, files: Sequence[int]) -> None:
+    def __init__(self, turns: Turns, probe: Probe, files: Sequence[int]) -> None:
         if files:
             raise ValueError(f"{len(files)} files come with GPU memory")
         more = probe.more
         handle = MemoryHandle(str(more["device"]), bytes.fromhex(str(more["handle"])), int(more["offset"]))
+        self._turns = turns
         self._shape = probe.shape
         self._memory = MappedMemory(handle, probe.shape.nbytes)
 
@@ -34,12 +34,12 @@ class _Allocation:
         layout = replace(selection.region.layout, layers=shape.shard.layers, kv_heads=shape.shard.heads)
         region = Region(shape.shard, layout, self._memory.tensor.view(shape.blocks, -1))
         offered = Selection(region, location.blocks, location.part)
-        with DeviceBlocks(offered) as source, DeviceBlocks(selection) as target:
-            for run in runs(selection, _STAGED_BYTES):
+        with self._turns.one(limit.check), DeviceBlocks(offered) as source, DeviceBlocks(selection) as target:
+            for run in runs(selection, CHUNK_BYTES):
                 target.scatter(run, source.gather(run), after=source)
                 target.wait(limit.check)
 
 
-def cuda_ipc_pulling() -> PodPulling:
-    """See `Pulling`."""
-    return PodPulling(NAME, _Allocation)
+def cuda_ipc_pulling(turns: Turns) -> PodPulling:
+    """See `Pulling`; `turns`: of all pulls into this rank's GPU."""
+    return PodPulling(NAME, partial(_Allocation, turns))

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.0002
 
 
+@functools.cache
+def copying_stream(device: "torch.device") -> "torch.cuda.Stream":
+    """One for all transfers: torch keeps memory for the stream that it was used on, so each more would keep as much."""
+    import torch
+
+    with on_gpu(device):
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 class DeviceBlocks:
     """Blocks of a selection, used by one thread.
 
@@ -29,7 +38,7 @@ class DeviceBlocks:
 
         self._view = _words(selection)
         self._device = selection.region.memory.device
-        self.stream = _stream(self._device)
+        self.stream = copying_stream(self._device)
         with self.on_stream():
             self._blocks = torch.tensor(selection.blocks, device=self._device)
         # What this stream, or one of the other GPU's for it, may still read: torch hands memory out again as soon as
@@ -97,15 +106,6 @@ class DeviceBlocks:
     def _is_over(self, begun: "torch.cuda.Event") -> bool:
         with on_gpu(self._device):
             return bool(begun.query())  # type: ignore[no-untyped-call]
-
-
-@functools.cache
-def _stream(device: "torch.device") -> "torch.cuda.Stream":
-    """One for all transfers: torch keeps memory for the stream that it was used on, so each more would keep as much."""
-    import torch
-
-    with on_gpu(device):
-        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _words(selection: Selection) -> "torch.Tensor":

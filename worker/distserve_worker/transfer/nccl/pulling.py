@@ -1,110 +1,32 @@
 """The pulling side of the nccl transport: one communicator for each peer, made anew after whatever has failed."""
 
-import logging
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from distserve_worker.engine.interface import Region
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.limit import Limit
-from distserve_worker.transfer.memory.device import DeviceBlocks
 from distserve_worker.transfer.memory.selection import Selection
-from distserve_worker.transfer.memory.staging import runs
-from distserve_worker.transfer.nccl.framing import (
-    CHUNK_BYTES,
-    FIRST_BYTES,
-    HEADER,
-    HELLO,
-    MAGIC,
-    NAME,
-    REQUEST,
-    TAKEN,
-    first_message,
-)
-from distserve_worker.transfer.nccl.pynccl import RECEIVER, Pair, unique_id
-from distserve_worker.transfer.tcp.dialing import Dialing
-
-if TYPE_CHECKING:
-    import torch
-
-log = logging.getLogger(__name__)
+from distserve_worker.transfer.nccl.framing import NAME
+from distserve_worker.transfer.nccl.identities import Attempts, Identities
+from distserve_worker.transfer.nccl.link import Link
+from distserve_worker.transfer.turns import Turns
 
 _MAX_PEERS: Final = 64
 _LOCK_POLL_SECONDS: Final = 0.05
 
 
-class _Link:
-    """A connection and a communicator to one serving rank."""
-
-    def __init__(self, endpoint: str, device: "torch.device", limit: Limit) -> None:
-        """Meet it and try whether bytes arrive. Raises `TransferError`."""
-        import torch
-
-        self._device = device
-        self.connection = Dialing(endpoint, limit.deadline).connect()
-        try:
-            identity = unique_id()
-            self.connection.send([HELLO.pack(MAGIC, identity)])
-            self._pair = Pair(identity, RECEIVER, device, limit.check)
-        except BaseException:
-            self.connection.close()
-            raise
-        try:
-            with self._pair.on_stream():
-                room = torch.zeros(FIRST_BYTES, dtype=torch.uint8, device=device)
-            self._pair.receive(room, limit.check)
-            self._pair.wait(limit.check)
-            with self._pair.on_stream():  # on any other one it would wait for a step
-                seen = room.tolist()
-            if seen != first_message():
-                raise TransferError(Fault.MISMATCH, f"{endpoint}: other bytes arrive over NCCL than were sent")
-        except BaseException:
-            self.close()
-            raise
-
-    def pull(self, source: Source, selection: Selection, limit: Limit) -> None:
-        """Raises `TransferError`; then, unless it was refused, nothing can go over this link any more."""
-        self.connection.extend(limit.deadline)
-        self.connection.send([REQUEST.pack(source.ticket)])
-        found, blocks, nbytes = HEADER.unpack(self.connection.receive(HEADER.size))
-        if not found:
-            raise TransferError(Fault.REFUSED, f"{source.endpoint} does not know the ticket, or not any more")
-        if (blocks, nbytes) != (len(selection.blocks), selection.nbytes):
-            text = f"offered {blocks} blocks, {nbytes} bytes; needed {len(selection.blocks)}, {selection.nbytes}"
-            raise TransferError(Fault.MISMATCH, text)
-
-        def check() -> None:
-            limit.check()
-            self.connection.check_open()
-
-        with DeviceBlocks(selection) as target:
-            for run in runs(selection, CHUNK_BYTES):
-                room = target.room(run)
-                self._pair.wait_for(target.stream)
-                self._pair.receive(room, check)
-                self._pair.wait(check)
-                target.scatter(run, room)
-                target.wait(limit.check)
-        self.connection.send([TAKEN])
-
-    def close(self) -> None:
-        """End both; the reason why is told elsewhere."""
-        self.connection.close()
-        try:
-            self._pair.abort()
-        except TransferError as error:
-            log.warning("%s", error)
-
-
 class _Peer:
     """The way to one serving rank: one link at most, and one transfer at a time, so both sides agree on the order."""
 
-    def __init__(self, endpoint: str, device: "torch.device") -> None:
-        self._endpoint = endpoint
-        self._device = device
+    def __init__(self, link: Callable[[Limit], Link]) -> None:
+        """`link` makes one. Raises `TransferError`."""
+        self._make = link
         self._lock = threading.Lock()
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._running: Limit | None = None
 
     def meet(self, limit: Limit) -> None:
@@ -142,9 +64,9 @@ class _Peer:
         with self._lock:
             self._drop()
 
-    def _met(self, limit: Limit) -> _Link:
+    def _met(self, limit: Limit) -> Link:
         if self._link is None:
-            self._link = _Link(self._endpoint, self._device, limit)
+            self._link = self._make(limit)
         return self._link
 
     def _drop(self) -> None:
@@ -161,9 +83,11 @@ class _Peer:
 class NcclPulling:
     """See `Pulling`."""
 
-    def __init__(self, region: Region) -> None:
-        """`region` is on a GPU."""
+    def __init__(self, region: Region, turns: Turns) -> None:
+        """`region` is on a GPU; `turns`: of all pulls into it."""
         self._device = region.memory.device
+        self._turns = turns
+        self._identities = Identities()
         self._peers: OrderedDict[str, _Peer] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -195,12 +119,15 @@ class NcclPulling:
 
     def _peer(self, endpoint: str) -> _Peer:
         with self._lock:
-            peer = self._peers.setdefault(endpoint, _Peer(endpoint, self._device))
+            peer = self._peers.setdefault(endpoint, self._stranger(endpoint))
             self._peers.move_to_end(endpoint)
             oldest = self._peers.popitem(last=False)[1] if len(self._peers) > _MAX_PEERS else None
         if oldest is not None:
             oldest.close()
         return peer
+
+    def _stranger(self, endpoint: str) -> _Peer:
+        return _Peer(partial(Link, endpoint, self._device, Attempts(self._identities), self._turns))
 
 
 class NcclTransfer:

@@ -7,11 +7,10 @@ import contextlib
 import importlib.util
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distserve_worker.transfer.interface import Fault, TransferError
-from distserve_worker.transfer.memory.cuda import on_gpu, on_stream
+from distserve_worker.transfer.memory.cuda import on_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 ID_BYTES: Final = 128
 SENDER: Final = 0
 RECEIVER: Final = 1
-_MOST_BLOCKS: Final = (
-    4  # of a GPU's multiprocessors: a transfer that waits for its peer never keeps a step from running
-)
+MOST_BLOCKS: Final = 4  # of a GPU's multiprocessors for each pair, also while one of the two waits for the other
 _POLL_SECONDS: Final = 0.0005
 _SUCCESS: Final = 0  # of ncclResult_t
 _IN_PROGRESS: Final = 7
@@ -30,6 +27,12 @@ _IN_PROGRESS: Final = 7
 def is_installed() -> bool:
     """Whether the bindings are there; NCCL itself is found when it is used."""
     return importlib.util.find_spec("nccl") is not None
+
+
+def require() -> None:
+    """Raises `TransferError` where the bindings, or NCCL, are not there."""
+    if _told("ncclGetVersion", lambda: _core().get_version().libnccl) is None:
+        raise TransferError(Fault.UNREACHABLE, "NCCL cannot be loaded")
 
 
 def unique_id() -> bytes:
@@ -46,7 +49,8 @@ class Pair:
         self._device = device
         self._peer = SENDER if rank == RECEIVER else RECEIVER
         self._communicator: Any = core.Communicator()
-        config = core.NCCLConfig(blocking=False, max_ctas=_MOST_BLOCKS)
+        self._used: torch.Tensor | None = None  # NCCL reads or writes it until that is over, or was aborted
+        config = core.NCCLConfig(blocking=False, max_ctas=MOST_BLOCKS)
         with on_gpu(device):
             self.stream = _own_stream(device)
             try:
@@ -57,32 +61,31 @@ class Pair:
                     self.abort()
                 raise
 
-    def on_stream(self) -> AbstractContextManager[None]:
-        """Whatever is begun under it runs on its stream."""
-        return on_stream(self.stream)
-
     def wait_for(self, stream: "torch.cuda.Stream") -> None:
         """What is sent or received from now on waits for what was begun on `stream`."""
         with on_gpu(self._device):
             self.stream.wait_stream(stream)
 
     def send(self, memory: "torch.Tensor", check: Callable[[], None]) -> None:
-        """Begin to send contiguous bytes of the GPU."""
+        """Begin to send contiguous bytes of the GPU; `wait` must follow."""
+        self._used = memory
         stream = self.stream.cuda_stream
         self._begun("ncclSend", lambda: self._communicator.send(memory, self._peer, stream=stream), check)
 
     def receive(self, memory: "torch.Tensor", check: Callable[[], None]) -> None:
-        """Begin to fill contiguous bytes of the GPU."""
+        """Begin to fill contiguous bytes of the GPU; `wait` must follow."""
+        self._used = memory
         stream = self.stream.cuda_stream
         self._begun("ncclRecv", lambda: self._communicator.recv(memory, self._peer, stream=stream), check)
 
     def wait(self, check: Callable[[], None]) -> None:
-        """Until all that was begun is done. Raises `TransferError`."""
+        """Until what was begun is done. Raises `TransferError`."""
         while not self._is_done():
             self._state("waiting for the stream")
             check()
             time.sleep(_POLL_SECONDS)
         self._state("after the stream")
+        self._used = None
 
     def abort(self) -> None:
         """End it, with whatever runs; it cannot be used any more."""
@@ -93,6 +96,7 @@ class Pair:
                 _told("ncclCommAbort", self._communicator.abort)
             finally:
                 runtime.cudaStreamDestroy(self.stream.cuda_stream)
+                self._used = None
 
     def _is_done(self) -> bool:
         with on_gpu(self._device):

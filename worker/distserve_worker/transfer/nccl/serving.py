@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from distserve_proto.addresses import format_address
@@ -13,19 +14,12 @@ from distserve_worker.transfer.limit import Limit
 from distserve_worker.transfer.memory.device import DeviceBlocks
 from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.memory.staging import runs
-from distserve_worker.transfer.nccl.framing import (
-    CHUNK_BYTES,
-    HEADER,
-    HELLO,
-    MAGIC,
-    NAME,
-    REQUEST,
-    TAKEN,
-    first_message,
-)
-from distserve_worker.transfer.nccl.pynccl import SENDER, Pair
+from distserve_worker.transfer.nccl.first_block import first_block
+from distserve_worker.transfer.nccl.framing import HEADER, HELLO, NAME, REQUEST, TAKEN
+from distserve_worker.transfer.nccl.pynccl import ID_BYTES, SENDER, Pair
 from distserve_worker.transfer.tcp.connection import Connection, has_more, watch_peer
-from distserve_worker.transfer.tickets import Grant, Tickets
+from distserve_worker.transfer.tickets import Tickets
+from distserve_worker.transfer.turns import CHUNK_BYTES, Turns
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +31,14 @@ _MAX_READERS: Final = 64  # one more takes another transport
 class NcclServing:
     """See `Serving`."""
 
-    def __init__(self, region: Region, listener: socket.socket, advertised_host: str, max_transfers: int) -> None:
-        """Take over a listening socket; `region` is on a GPU."""
+    def __init__(
+        self, region: Region, listener: socket.socket, advertised_host: str, max_transfers: int, turns: Turns
+    ) -> None:
+        """Take over a listening socket; `region` is on a GPU, `turns`: of all that is sent from it."""
         self._device: torch.device = region.memory.device
         self._endpoint = format_address(advertised_host, listener.getsockname()[1])
         self._tickets = Tickets(max_transfers)
+        self._turns = turns
         self._accepting = Accepting(listener, self._serve, _MAX_READERS, "kv-nccl")
 
     @property
@@ -71,25 +68,18 @@ class NcclServing:
         """Meet the reader, then send what it asks for until it goes or something fails; a new one begins anew."""
         watch_peer(sock)  # its reader keeps it for as long as it lives
         connection = Connection(sock, time.monotonic() + HANDSHAKE_SECONDS)
-        magic, identity = HELLO.unpack(connection.receive(HELLO.size))
-        if magic != MAGIC:
+        if connection.receive(len(HELLO)) != HELLO:
             raise TransferError(Fault.MISMATCH, "not a hello of this protocol version")
-        meeting = Limit(time.monotonic() + _MEETING_SECONDS)
-        pair = Pair(identity, SENDER, self._device, meeting.check)
+        connection.send([HELLO])
+        identity = connection.receive(ID_BYTES)
+        check = _check(Limit(time.monotonic() + _MEETING_SECONDS), connection)
+        pair = Pair(identity, SENDER, self._device, check)
         try:
-            self._try(pair, meeting)
+            _send(pair, first_block(self._device), check)
             while has_more(sock, None):
                 self._answer(Connection(sock, time.monotonic() + HANDSHAKE_SECONDS), pair)
         finally:
             pair.abort()
-
-    def _try(self, pair: Pair, meeting: Limit) -> None:
-        import torch
-
-        with pair.on_stream():
-            message = torch.tensor(first_message(), dtype=torch.uint8, device=self._device)
-        pair.send(message, meeting.check)
-        pair.wait(meeting.check)
 
     def _answer(self, connection: Connection, pair: Pair) -> None:
         (ticket,) = REQUEST.unpack(connection.receive(REQUEST.size))
@@ -108,7 +98,7 @@ class NcclServing:
         try:
             limit.deadline = grant.deadline
             connection.extend(grant.deadline)
-            _send(connection, pair, grant, limit)
+            self._grant(connection, pair, grant.selection, limit)
             connection.release()
             fault = None
         except TransferError as error:
@@ -117,20 +107,32 @@ class NcclServing:
         finally:
             self._tickets.finish(ticket, fault)
 
+    def _grant(self, connection: Connection, pair: Pair, selection: Selection, limit: Limit) -> None:
+        check = _check(limit, connection)
+        connection.send([HEADER.pack(True, len(selection.blocks), selection.nbytes)])
+        with self._turns.one(check):
+            _send(pair, selection, check)
+        if connection.receive(len(TAKEN)) != TAKEN:
+            raise TransferError(Fault.MISMATCH, "the reader did not say that it has everything")
 
-def _send(connection: Connection, pair: Pair, grant: Grant, limit: Limit) -> None:
-    selection = grant.selection
-    connection.send([HEADER.pack(True, len(selection.blocks), selection.nbytes)])
 
+def _check(limit: Limit, connection: Connection) -> Callable[[], None]:
     def check() -> None:
         limit.check()
         connection.check_open()
 
+    return check
+
+
+def _send(pair: Pair, selection: Selection, check: Callable[[], None]) -> None:
     blocks = DeviceBlocks(selection)
     for run in runs(selection, CHUNK_BYTES):
-        staged = blocks.gather(run)
-        pair.wait_for(blocks.stream)
-        pair.send(staged, check)
-        pair.wait(check)
-    if connection.receive(len(TAKEN)) != TAKEN:
-        raise TransferError(Fault.MISMATCH, "the reader did not say that it has everything")
+        _send_run(pair, blocks, run, check)
+
+
+def _send_run(pair: Pair, blocks: DeviceBlocks, run: slice, check: Callable[[], None]) -> None:
+    """A function of its own, so that its memory is let go of before there is more for the next run."""
+    staged = blocks.gather(run)
+    pair.wait_for(blocks.stream)
+    pair.send(staged, check)
+    pair.wait(check)

@@ -1,0 +1,34 @@
+"""Bounds the transfers that use a GPU at once, so that its steps keep multiprocessors and memory."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+CHUNK_BYTES: Final = 64 << 20  # of GPU memory, which a transfer holds while it has its turn
+# Chunks at once of one rank in each direction. `engine/work_memory` counts them beside weights and KV. Each that goes
+# over NCCL takes `pynccl.MOST_BLOCKS` multiprocessors too.
+MOST_STAGED: Final = 8
+_POLL_SECONDS: Final = 0.05
+
+
+class Turns:
+    """Of one rank in one direction; any thread may take one.
+
+    Who reads takes its own before it asks the other side, who serves when it has been asked: so nobody who waits here
+    keeps a rank waiting that has a turn and waits for a turn of its reader.
+    """
+
+    def __init__(self, most: int = MOST_STAGED) -> None:
+        self._free = threading.BoundedSemaphore(most)
+
+    @contextmanager
+    def one(self, check: Callable[[], None]) -> Iterator[None]:
+        """Wait for a turn, which lasts as long as this; `check` is called again and again meanwhile and may raise."""
+        check()
+        while not self._free.acquire(timeout=_POLL_SECONDS):
+            check()
+        try:
+            yield
+        finally:
+            self._free.release()

@@ -15,8 +15,8 @@ _POLL_SECONDS: Final = 0.05
 class Turns:
     """Of one rank in one direction; any thread may take one.
 
-    Who reads takes its own before it asks the other side, who serves when it has been asked: so nobody who waits here
-    keeps a rank waiting that has a turn and waits for a turn of its reader.
+    A reader takes its own before it asks the serving side, which takes one for each that asks. So whoever has a turn to
+    send waits for nobody else's, and ranks that do both cannot wait for each other in a ring.
     """
 
     def __init__(self, most: int = MOST_STAGED) -> None:

@@ -3,38 +3,66 @@
 import asyncio
 import multiprocessing
 import queue
+import re
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Final
 
 import psutil
 import pytest
 from distserve_testing.gateways import Gateway
-from distserve_testing.models import write_tiny_llama
+from distserve_testing.models import write_blank_llama, write_tiny_llama
+from distserve_testing.processes import POLL_SECONDS
 from distserve_testing.workers import WorkerProcess
 
-from distserve_worker.engine.blueprint import EngineConfig, EngineRole, blueprint_of
+from distserve_worker.engine.blueprint import Blueprint, EngineConfig, EngineRole, blueprint_of
 from distserve_worker.engine.parallel import Grid
 from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.ranks.launching import RankProcesses
 from distserve_worker.server.ranks.messages import Assignment, Progress
 from distserve_worker.server.ranks.process import ProgressTeller
+from distserve_worker.server.ranks.watching import Listener
 from distserve_worker.transfer.remote.agent import RemoteAgent
 
 StartWorker = Callable[..., WorkerProcess]
 WAIT_SECONDS = 30
+LARGE: Final[dict[str, Any]] = {  # seconds to load as INT8
+    "vocab_size": 3200,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+}
 
 
 def processes_of(worker: WorkerProcess) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """The other ranks of a running worker, and whoever else belongs to it."""
     assert worker.listening
-    children = psutil.Process(worker.process.pid).children(recursive=True)
-    ranks = [
-        child for child in children if child.ppid() != worker.process.pid
-    ]  # forked from one that has read all code
+    ranks, others = children_of(worker)
     assert ranks
+    return ranks, others
+
+
+def children_of(worker: WorkerProcess) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """Other ranks, which are forked from a process that has read all code; and that process with its helpers."""
+    children = psutil.Process(worker.process.pid).children(recursive=True)
+    ranks = [child for child in children if child.ppid() != worker.process.pid]
     return ranks, [child for child in children if child not in ranks]
+
+
+def loaded_megabytes(worker: WorkerProcess) -> tuple[int, int] | None:
+    """What the worker's own process said last: so many of how many; None: nothing yet."""
+    said = re.findall(r" distserve_worker\.\S+: loading .+: (\d+) of (\d+) MB", worker.log.read_text())
+    return (int(said[-1][0]), int(said[-1][1])) if said else None
+
+
+def assignment(blueprint: Blueprint) -> Assignment:
+    """Of rank 1."""
+    return Assignment(blueprint, 1, 1, "127.0.0.1", "127.0.0.1")
 
 
 def wait_until_gone(processes: list[psutil.Process]) -> None:
@@ -113,6 +141,48 @@ def test_what_is_wrong_with_the_weights_of_a_rank_is_told_by_the_instance(
     assert worker.termination_log.read_text().startswith("ModelInvalid: ")
 
 
+def test_a_rank_that_dies_while_the_driver_loads_ends_the_instance_at_once(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    write_blank_llama(tmp_path, **LARGE)
+    worker = start_worker("colocated", model=tmp_path, tp=2, dtype="INT8", max_model_length=256)
+    until = time.monotonic() + WAIT_SECONDS
+    while loaded_megabytes(worker) is None:
+        assert time.monotonic() < until, worker.log.read_text()
+        time.sleep(POLL_SECONDS)
+    (rank,), _ = children_of(worker)
+    rank.send_signal(signal.SIGKILL)
+    assert worker.exit_status() == 1
+    reason = worker.termination_log.read_text()
+    assert reason == "EngineFailed: rank 1 (stage 0, tensor rank 1) ended by SIGKILL"
+    loaded = loaded_megabytes(worker)
+    assert loaded is not None
+    assert loaded[0] < loaded[1]
+
+
+def test_what_is_wrong_with_a_rank_is_told_while_its_driver_is_busy(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    write_tiny_llama(tmp_path)
+    blueprint = blueprint_of(EngineConfig("colocated", tmp_path, 1 << 20, grid=Grid(tp=2)))
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    told: queue.Queue[WorkerFailure] = queue.Queue()
+    ranks = RankProcesses([assignment(blueprint)], Listener(lambda *_: None, told.put))
+    request.addfinalizer(ranks.kill)
+    failure = told.get(timeout=WAIT_SECONDS)
+    assert str(failure).startswith(f"ModelInvalid: rank 1 (stage 0, tensor rank 1): {weights}: ")
+
+
+def test_nobody_hears_of_ranks_that_are_ended(tmp_path: Path) -> None:
+    """Whoever ends them has another reason to."""
+    write_tiny_llama(tmp_path)
+    blueprint = blueprint_of(EngineConfig("colocated", tmp_path, 1 << 20, grid=Grid(tp=2)))
+    told: list[WorkerFailure] = []
+    RankProcesses([assignment(blueprint)], Listener(lambda *_: None, told.append)).kill()
+    assert not told
+
+
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_a_rank_ends_when_its_driver_hangs_up_on_its_transports(
     role: EngineRole, tmp_path: Path, request: pytest.FixtureRequest
@@ -120,11 +190,10 @@ def test_a_rank_ends_when_its_driver_hangs_up_on_its_transports(
     """Its driver does so when a transfer does not end; what is left of that may never meet blocks of others."""
     write_tiny_llama(tmp_path)
     blueprint = blueprint_of(EngineConfig(role, tmp_path, 1 << 20, grid=Grid(tp=2)))
-    ranks = RankProcesses([Assignment(blueprint, 1, 1, "127.0.0.1", "127.0.0.1")])
-    request.addfinalizer(ranks.kill)
-    ranks.loaded(lambda *_: None)
     told: queue.Queue[WorkerFailure] = queue.Queue()
-    ranks.watch(told.put)
+    ranks = RankProcesses([assignment(blueprint)], Listener(lambda *_: None, told.put))
+    request.addfinalizer(ranks.kill)
+    ranks.wait_until_loaded()
     RemoteAgent(ranks.transfers[0]).close()
     reason = told.get(timeout=WAIT_SECONDS)
     assert str(reason) == ("EngineFailed: rank 1 (stage 0, tensor rank 1): the driver has hung up on its transports")

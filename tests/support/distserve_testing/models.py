@@ -1,5 +1,8 @@
 """Small models on disk, written by the libraries that own the formats: gguf and transformers."""
 
+import json
+import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +12,9 @@ import gguf
 import numpy as np
 import torch
 import transformers
+
+from distserve_worker.engine.loading.inventory import all_shapes
+from distserve_worker.weights.reading import read_config
 
 LLAMA_METADATA: Final[Mapping[str, Any]] = {
     "llama.block_count": 2,
@@ -93,3 +99,16 @@ def write_tiny_llama(folder: Path, max_shard_size: str = "5GB", **changes: Any) 
     transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     return model
+
+
+def write_blank_llama(folder: Path, **changes: Any) -> None:
+    """A Llama whose weights are all 0, as large as `changes` make it: they take no room on the disk, only to load."""
+    transformers.LlamaConfig(**changes).save_pretrained(folder)
+    tensors, end = {}, 0
+    for name, shape in all_shapes(read_config(folder)).items():
+        begin, end = end, end + 2 * math.prod(shape)
+        tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": (begin, end)}
+    header = json.dumps(tensors).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(file.tell() + end)

@@ -38,6 +38,7 @@ class LoopbackProcess:
         """
         self.name = name
         self.log = folder / f"{name}-{time.monotonic_ns()}.log"
+        self.log.touch()  # it can be read at once
         self.termination_log = self.log.with_suffix(".reason")
         arguments: list[str] = []
         for flag, value in [("termination-log", self.termination_log), *flags]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from distserve_worker.server.memory_limit import memory_limit, require_fit
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.launching import RankProcesses
 from distserve_worker.server.ranks.messages import Assignment
+from distserve_worker.server.ranks.watching import Listener
 from distserve_worker.weights.locating import locate
 from distserve_worker.weights.tokenizer_digest import tokenizer_digest
 
@@ -63,12 +65,13 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
     assignments = [
         Assignment(blueprint, rank, each, config.host, config.advertise_host) for rank in range(1, blueprint.grid.ranks)
     ]
-    ranks = RankProcesses(assignments) if assignments else None
+    progress = _Progress(blueprint.grid.ranks, watcher.progress)
+    ranks = RankProcesses(assignments, Listener(progress.of, watcher.failed)) if assignments else None
     pin_torch(each)
     try:
         require_fit(blueprint, memory_limit())
         with faults(config.model):
-            engine = _engine(blueprint, ranks, watcher)
+            engine = _engine(blueprint, ranks, progress)
     except BaseException:
         if ranks is not None:
             ranks.kill()
@@ -116,25 +119,35 @@ def _all_that_is_left(config: EngineConfig) -> int:
     return cache_beside(config, rooms(config.grid))
 
 
-def _engine(blueprint: Blueprint, ranks: RankProcesses | None, watcher: Watcher) -> Engine:
+class _Progress:
+    """The share of all weights that is loaded, out of those of the ranks, which hold about as much each.
+
+    Ranks are heard of from several threads; a share that another has overtaken stands until the next one.
+    """
+
+    def __init__(self, ranks: int, told: Callable[[float], None]) -> None:
+        self._shares = dict.fromkeys(range(ranks), 0.0)
+        self._told = told
+
+    def of(self, rank: int, share: float) -> None:
+        """A rank has loaded so much of its own."""
+        self._shares[rank] = share
+        self._told(sum(self._shares.values()) / len(self._shares))
+
+
+def _engine(blueprint: Blueprint, ranks: RankProcesses | None, progress: _Progress) -> Engine:
     # imported here, on the engine thread: importing torch takes seconds, in which probes must be answered
     from distserve_worker.engine.building import build_rank, engine_of
     from distserve_worker.engine.execution.collectives import Meeting, PeerLost
     from distserve_worker.engine.execution.executor import Driver, OneRank
 
+    own = partial(progress.of, 0)
     if ranks is None:
-        built = build_rank(blueprint, 0, progress=watcher.progress)
+        built = build_rank(blueprint, 0, progress=own)
         return engine_of(blueprint, built, OneRank(built.rank))
-    shares = dict.fromkeys(range(blueprint.grid.ranks), 0.0)
-
-    def progress(rank: int, share: float) -> None:
-        shares[rank] = share
-        watcher.progress(sum(shares.values()) / len(shares))
-
     meeting = Meeting(blueprint.grid, 0)
-    built = build_rank(blueprint, 0, meeting.collective, lambda share: progress(0, share))
-    ranks.loaded(progress)
-    ranks.watch(watcher.failed)
+    built = build_rank(blueprint, 0, meeting.collective, own)
+    ranks.wait_until_loaded()
     port, device = meeting.host(), built.rank.memory.device
     try:
         ranks.meet(port, lambda: meeting.join(port, device))

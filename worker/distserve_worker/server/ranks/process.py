@@ -29,7 +29,7 @@ WITHOUT_PEER: Final = 4  # another rank has gone first: it knows the reason
 class ProgressTeller:
     """Tells the driver of every hundredth of the weights.
 
-    Not of every weight: the driver loads its own part before it listens, and a pipe that nobody reads from holds some
+    Not of every weight: the driver's threads load their own part meanwhile, and a pipe that is not read from holds some
     hundred messages, after which the rank would wait for it.
     """
 

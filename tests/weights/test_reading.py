@@ -26,6 +26,12 @@ HUGGINGFACE: dict[str, Any] = {
     "max_position_embeddings": 128,
 }
 
+YARN: dict[str, Any] = {"type": "yarn", "factor": 4.0, "original_context_length": 64}
+
+
+def _scaling(stated: dict[str, Any]) -> dict[str, Any]:
+    return {f"rope.scaling.{key}": value for key, value in stated.items()}
+
 
 def _gguf(folder: Path, **changes: Any) -> RotaryConfig:
     metadata = {**LLAMA_METADATA, **{f"llama.{key}": value for key, value in changes.items()}}
@@ -171,8 +177,7 @@ class TestGguf:
         assert config.rope.divisors == (4.0,) * 4
 
     def test_yarn_scaling_is_that_of_hugging_face(self, tmp_path: Path) -> None:
-        stated = {"type": "yarn", "factor": 4.0, "original_context_length": 64}
-        config = _gguf(tmp_path, **{f"rope.scaling.{key}": value for key, value in stated.items()})
+        config = _gguf(tmp_path, **_scaling(YARN))
         scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
         assert config.rope == scaled_rope(scaling, RopeBase(10000.0, 8, 128), "here")
 
@@ -180,8 +185,80 @@ class TestGguf:
         with pytest.raises(ModelInvalid, match=r"no number under llama\.rope\.scaling\.factor"):
             _gguf(tmp_path, **{"rope.scaling.type": "linear"})
 
-    def test_no_scaling_may_be_said_aloud(self, tmp_path: Path) -> None:
-        assert _gguf(tmp_path, **{"rope.scaling.type": "none"}).rope == Rope(10000.0)
+    @pytest.mark.parametrize(
+        "stated",
+        [{"type": "none"}, {"type": "none", "factor": 4.0}, {"factor": 0.0}],
+        ids=str,
+    )
+    def test_no_scaling_may_be_said_aloud(self, tmp_path: Path, stated: dict[str, Any]) -> None:
+        assert _gguf(tmp_path, **_scaling(stated)).rope == Rope(10000.0)
+
+    @pytest.mark.parametrize(
+        "stated",
+        [
+            {"rope.scaling.factor": 4.0},
+            {"rope.scale_linear": 4.0},
+            {"rope.scaling.type": "linear", "rope.scale_linear": 4.0},
+            {"rope.scaling.factor": 4.0, "rope.scale_linear": 2.0},
+        ],
+        ids=str,
+    )
+    def test_a_factor_without_a_type_is_linear_also_under_its_former_name(
+        self, tmp_path: Path, stated: dict[str, Any]
+    ) -> None:
+        """As llama.cpp reads it."""
+        assert _gguf(tmp_path, **stated).rope.divisors == (4.0,) * 4
+
+    def test_the_range_of_yarn_is_that_of_hugging_face(self, tmp_path: Path) -> None:
+        stated = {**YARN, "yarn_beta_fast": 16.0, "yarn_beta_slow": 2.0}
+        scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+        expected = scaled_rope(scaling | {"beta_fast": 16.0, "beta_slow": 2.0}, RopeBase(10000.0, 8, 128), "here")
+        assert _gguf(tmp_path, **_scaling(stated)).rope == expected
+        assert expected != scaled_rope(scaling, RopeBase(10000.0, 8, 128), "here")
+
+    @pytest.mark.parametrize("stated", [{}, {"factor": 4.0}, YARN], ids=["without", "linear", "yarn"])
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("attn_factor", 2.0),
+            ("yarn_attn_factor", 2.0),
+            ("yarn_ext_factor", 0.5),
+            ("yarn_log_multiplier", 0.1),
+            ("alpha", 1000.0),
+            ("yarn_something", 1.0),
+        ],
+    )
+    def test_a_scaling_that_is_not_computed_is_named(
+        self, tmp_path: Path, stated: dict[str, Any], name: str, value: float
+    ) -> None:
+        with pytest.raises(ModelInvalid, match=rf"model\.gguf: llama\.rope\.scaling\.{name} is .+: there must be "):
+            _gguf(tmp_path, **_scaling({**stated, name: value}))
+
+    def test_scaling_that_computes_nothing_may_be_said_aloud(self, tmp_path: Path) -> None:
+        idle = {"attn_factor": 1.0, "yarn_ext_factor": 1.0, "yarn_attn_factor": 1.0, "yarn_log_multiplier": 0.0}
+        bare, stated = tmp_path / "bare", tmp_path / "stated"
+        bare.mkdir()
+        stated.mkdir()
+        assert _gguf(stated, **_scaling({**YARN, **idle, "finetuned": True})) == _gguf(bare, **_scaling(YARN))
+
+    @pytest.mark.parametrize("kind", ["longrope", "default", 1])
+    def test_an_unknown_scaling_is_named(self, tmp_path: Path, kind: object) -> None:
+        words = rf"llama\.rope\.scaling\.type {kind!r} is not known \(known: none, linear, yarn\)"
+        with pytest.raises(ModelInvalid, match=words):
+            _gguf(tmp_path, **_scaling({"type": kind, "factor": 4.0}))
+
+    def test_scaling_beside_stored_factors_is_named(self, tmp_path: Path) -> None:
+        factors = {"rope_freqs.weight": np.ones(4, dtype=np.float32)}
+        metadata = {**LLAMA_METADATA, "llama.rope.scaling.factor": 4.0}
+        with pytest.raises(
+            ModelInvalid, match=r"rope_freqs\.weight beside llama\.rope\.scaling\.\*: there must be one"
+        ):
+            read_config(write_gguf(tmp_path / "model.gguf", metadata, factors))
+
+    def test_heads_of_which_a_part_is_turned_are_named(self, tmp_path: Path) -> None:
+        assert _gguf(tmp_path, **{"rope.dimension_count": 8}).rope == Rope(10000.0)
+        with pytest.raises(ModelInvalid, match=r"rope\.dimension_count is 4, it must be the size of a head, 8"):
+            _gguf(tmp_path, **{"rope.dimension_count": 4})
 
 
 class TestHuggingFace:

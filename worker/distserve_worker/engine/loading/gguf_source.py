@@ -13,8 +13,8 @@ from distserve_worker.engine.loading.source import StoredTensor, ranges, require
 from distserve_worker.engine.models.interface import Part
 from distserve_worker.weights.config import ModelConfig
 from distserve_worker.weights.errors import ModelInvalid
-from distserve_worker.weights.gguf_config import ROPE_FACTORS
 from distserve_worker.weights.gguf_header import GgufHeader, GgufTensor
+from distserve_worker.weights.gguf_rope import ROPE_FACTORS
 
 _TOP: Final = {
     "token_embd.weight": "model.embed_tokens.weight",

@@ -1,6 +1,7 @@
 """Tokenizers out of GGUF metadata and Hugging Face folders."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from distserve_worker.text.loading import load_text
 from distserve_worker.text.pre_tokenizers import UnknownPreTokenizerError
 from distserve_worker.text.token_bytes import UnsupportedDecoderError, token_bytes
 from distserve_worker.text.tokenizer import ModelText
-from distserve_worker.weights.errors import ModelInvalid
+from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.weights.tokenizer_digest import TOKENIZER_FILES
 
 CONFIG = {
     "model_type": "llama",
@@ -91,6 +93,15 @@ def test_of_several_named_templates_the_default_one_is_taken(tmp_path: Path) -> 
     template = load_text(folder).chat_template
     assert template is not None
     assert template.render([]) == "<s></s>"
+
+
+@pytest.mark.parametrize("name", TOKENIZER_FILES)
+def test_a_pipe_in_the_place_of_a_file_is_named(tmp_path: Path, name: str) -> None:
+    folder = _write_folder(tmp_path, _word_pieces())
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(ModelNotFound, match=f"/{name}: no regular file but a pipe"):
+        load_text(folder)
 
 
 def test_a_base_model_has_no_template(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,13 @@ class TestSafetensors:
     def test_no_weights_at_all(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
         with pytest.raises(ModelNotFound, match=r"model\.safetensors: no such file"):
+            _load(folder)
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+    def test_a_pipe_where_weights_should_be(self, folder: Path, name: str) -> None:
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+        with pytest.raises(ModelNotFound, match=f"/{name}: no regular file but a pipe"):
             _load(folder)
 
     def test_weights_of_another_format(self, folder: Path) -> None:

@@ -10,6 +10,7 @@ from distserve_worker.text import gguf_vocabulary
 from distserve_worker.text.chat_template import ChatTemplate
 from distserve_worker.text.tokenizer import ModelText, Tokenizer
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.weights.files import is_there
 from distserve_worker.weights.gguf_config import config_of_gguf
 from distserve_worker.weights.gguf_header import read_gguf_header
 from distserve_worker.weights.huggingface_config import read_huggingface_config
@@ -52,7 +53,7 @@ def _from_gguf(path: Path) -> ModelText:
 
 def _from_folder(folder: Path) -> ModelText:
     file = folder / "tokenizer.json"
-    if not file.is_file():
+    if not is_there(file):
         raise ModelInvalid(f"{file} does not exist: the model folder needs a fast tokenizer")
     backend = _read_tokenizer(file)
     settings = _settings(folder / "tokenizer_config.json")
@@ -73,7 +74,7 @@ def _read_tokenizer(file: Path) -> tokenizers.Tokenizer:
 
 def _template_source(folder: Path, settings: dict[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
-    if file.is_file():
+    if is_there(file):
         return file.read_text(encoding="utf-8")
     source = settings.get("chat_template")
     return _template_text(_default(source) if isinstance(source, list) else source)
@@ -105,7 +106,7 @@ def _token_text(settings: dict[str, Any], name: str) -> str:
 
 
 def _settings(file: Path) -> dict[str, Any]:
-    if not file.is_file():
+    if not is_there(file):
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from distserve_worker.weights.config import ModelConfig, architecture_named
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
 from distserve_worker.weights.families.registry import READERS
 from distserve_worker.weights.fields import Fields
+from distserve_worker.weights.files import is_there
 
 CONFIG: Final = "config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
@@ -17,7 +18,7 @@ _EOS: Final = "eos_token_id"
 def read_huggingface_config(folder: Path) -> ModelConfig:
     """The configuration in `folder`. Raises `ModelNotFound` without config.json, `ModelInvalid` naming a bad field."""
     path = folder / CONFIG
-    if not path.is_file():
+    if not is_there(path):
         raise ModelNotFound(f"{folder}: no {CONFIG} in the folder")
     fields = _read(path)
     architecture = architecture_named(fields.text("model_type", "(no model_type)"), fields.where)
@@ -35,7 +36,7 @@ def _require_plain_weights(fields: Fields) -> None:
 def _eos(fields: Fields, generation: Path) -> frozenset[int]:
     """Chat models often list their end-of-turn token in generation_config.json only."""
     ends = fields.tokens(_EOS)
-    return ends | _read(generation).tokens(_EOS) if generation.is_file() else ends
+    return ends | _read(generation).tokens(_EOS) if is_there(generation) else ends
 
 
 def _read(path: Path) -> Fields:

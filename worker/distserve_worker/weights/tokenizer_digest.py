@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from distserve_worker.weights.files import is_there
 from distserve_worker.weights.gguf_header import read_gguf_header
 
 TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -16,7 +17,8 @@ _DIGEST_BYTES: Final = 16
 def tokenizer_digest(path: Path) -> str:
     """Hex digest of the vocabulary and chat template of the GGUF file or Hugging Face folder at `path`.
 
-    The same tokenizer has different digests in the two formats. Raises `ModelInvalid` for a damaged GGUF header.
+    The same tokenizer has different digests in the two formats. Raises `ModelInvalid` for a damaged GGUF header,
+    `ModelNotFound` for what is no regular file.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for name, content in _of_folder(path) if path.is_dir() else _of_gguf(path):
@@ -28,7 +30,7 @@ def tokenizer_digest(path: Path) -> str:
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
     for name in TOKENIZER_FILES:
-        if (folder / name).is_file():
+        if is_there(folder / name):
             yield name, (folder / name).read_bytes()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from distserve_worker.engine.loading.source import StoredTensor
 from distserve_worker.weights.errors import ModelInvalid, ModelNotFound
+from distserve_worker.weights.files import is_there
 
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
@@ -28,12 +29,12 @@ def stored_tensors(folder: Path) -> Iterator[StoredTensor]:
 
 def _files(folder: Path) -> list[Path]:
     index = folder / INDEX
-    paths = [folder / shard for shard in _shards(index)] if index.is_file() else [folder / SINGLE]
+    paths = [folder / shard for shard in _shards(index)] if is_there(index) else [folder / SINGLE]
     pickled = min(folder.glob(_PICKLED), default=None)
-    if pickled is not None and not any(path.is_file() for path in paths):
+    if pickled is not None and not any(is_there(path) for path in paths):
         raise ModelInvalid(f"{pickled}: only safetensors and GGUF files are read: convert it to {SINGLE}")
     for path in paths:
-        if not path.is_file():
+        if not is_there(path):
             raise ModelNotFound(f"{path}: no such file")
     return paths
 

@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import httpx
-import psutil
 import pytest
 from distserve_testing.hubs import REPOSITORY, Hub, played_hub
+from distserve_testing.processes import POLL_SECONDS, START_SECONDS
 from distserve_testing.workers import WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
-WAIT_SECONDS = 60
 
 
 @pytest.fixture
@@ -32,13 +30,10 @@ def hub(wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def _until_ready_says(worker: WorkerProcess, words: str) -> None:
-    """Where it listens while it loads nobody has told: it is the only port that it has."""
-    process, until, answer = psutil.Process(worker.process.pid), time.monotonic() + WAIT_SECONDS, ""
-    while words not in answer:
+    until = time.monotonic() + START_SECONDS
+    while words not in (answer := worker.probe("/readyz").text):
         assert time.monotonic() < until, f"{answer}\n{worker.log.read_text()}"
-        for port in [c.laddr.port for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]:
-            answer = httpx.get(f"http://127.0.0.1:{port}/readyz").text
-        time.sleep(0.02)
+        time.sleep(POLL_SECONDS)
 
 
 def test_workers_that_start_at_once_share_one_download_and_later_ones_need_no_hub(
@@ -46,11 +41,11 @@ def test_workers_that_start_at_once_share_one_download_and_later_ones_need_no_hu
 ) -> None:
     hub.storage.open.clear()
     pair = start_worker("prefill"), start_worker("decode")
-    assert hub.storage.halfway.wait(WAIT_SECONDS)
-    until = time.monotonic() + WAIT_SECONDS
+    assert hub.storage.halfway.wait(START_SECONDS)
+    until = time.monotonic() + START_SECONDS
     while hub.asked.count("model.safetensors") < len(pair):  # the other one waits for the same file
         assert time.monotonic() < until, [worker.log.read_text() for worker in pair]
-        time.sleep(0.02)
+        time.sleep(POLL_SECONDS)
     hub.storage.open.set()
     for worker in pair:
         assert worker.get("/readyz").text == "ready\n"

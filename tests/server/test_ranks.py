@@ -15,7 +15,7 @@ import psutil
 import pytest
 from distserve_testing.gateways import Gateway
 from distserve_testing.models import write_blank_llama, write_tiny_llama
-from distserve_testing.processes import POLL_SECONDS
+from distserve_testing.processes import POLL_SECONDS, START_SECONDS
 from distserve_testing.workers import WorkerProcess
 
 from distserve_worker.engine.blueprint import Blueprint, EngineConfig, EngineRole, blueprint_of
@@ -146,7 +146,7 @@ def test_a_rank_that_dies_while_the_driver_loads_ends_the_instance_at_once(
 ) -> None:
     write_blank_llama(tmp_path, **LARGE)
     worker = start_worker("colocated", model=tmp_path, tp=2, dtype="INT8", max_model_length=256)
-    until = time.monotonic() + WAIT_SECONDS
+    until = time.monotonic() + START_SECONDS
     while loaded_megabytes(worker) is None:
         assert time.monotonic() < until, worker.log.read_text()
         time.sleep(POLL_SECONDS)
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_rank_is_told_while_its_driver_is_busy(
     told: queue.Queue[WorkerFailure] = queue.Queue()
     ranks = RankProcesses([assignment(blueprint)], Listener(lambda *_: None, told.put))
     request.addfinalizer(ranks.kill)
-    failure = told.get(timeout=WAIT_SECONDS)
+    failure = told.get(timeout=START_SECONDS)
     assert str(failure).startswith(f"ModelInvalid: rank 1 (stage 0, tensor rank 1): {weights}: ")
 
 

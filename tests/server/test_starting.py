@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 import torch
 from distserve_testing.hubs import REPOSITORY, Hub, played_hub
+from distserve_testing.processes import POLL_SECONDS, START_SECONDS
 from distserve_testing.workers import WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
@@ -86,36 +86,25 @@ def hub(wide_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield hub
 
 
-def _http_of(worker: WorkerProcess) -> str:
-    """`host:port` of the only port that a worker has while it loads."""
-    process, until = psutil.Process(worker.process.pid), time.monotonic() + 60
-    while not (listening := [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]):
-        assert time.monotonic() < until, worker.log.read_text()
-        time.sleep(0.02)
-    [address] = listening
-    return f"{address.ip}:{address.port}"
-
-
 def test_probes_are_answered_while_the_model_loads(start_worker: StartWorker, hub: Hub) -> None:
     """B15: alive at once, routable only when requests are really served."""
     worker = start_worker("prefill", REPOSITORY)
-    http = _http_of(worker)
-    assert httpx.get(f"http://{http}/healthz").status_code == httpx.codes.OK
-    ready = httpx.get(f"http://{http}/readyz")
+    assert worker.probe("/healthz").status_code == httpx.codes.OK
+    ready = worker.probe("/readyz")
     assert ready.status_code == httpx.codes.SERVICE_UNAVAILABLE
     assert ready.text.startswith(f"loading {REPOSITORY} ")
     hub.open.set()
-    until = time.monotonic() + 60
-    while httpx.get(f"http://{http}/readyz").status_code != httpx.codes.OK:
+    until = time.monotonic() + START_SECONDS
+    while worker.probe("/readyz").status_code != httpx.codes.OK:
         assert time.monotonic() < until, worker.log.read_text()
-        assert httpx.get(f"http://{http}/healthz").status_code == httpx.codes.OK
-        time.sleep(0.02)
-    assert worker.http == http
+        assert worker.probe("/healthz").status_code == httpx.codes.OK
+        time.sleep(POLL_SECONDS)
+    assert worker.http == worker.first_port
 
 
 def test_a_worker_that_loads_ends_on_sigterm(start_worker: StartWorker, hub: Hub) -> None:
     worker = start_worker("prefill", REPOSITORY)
-    assert httpx.get(f"http://{_http_of(worker)}/healthz").status_code == httpx.codes.OK
+    assert worker.probe("/healthz").status_code == httpx.codes.OK
     worker.process.send_signal(signal.SIGTERM)
     assert worker.exit_status() == 0
     assert not hub.open.is_set()

@@ -86,8 +86,8 @@ class LoopbackProcess:
             time.sleep(POLL_SECONDS)
 
     def exit_status(self) -> int:
-        """Wait for the end."""
-        return self.process.wait(WAIT_SECONDS)
+        """Wait for the end, perhaps for the start before."""
+        return self.process.wait(START_SECONDS)
 
     def kill(self) -> None:
         """kill -9, if it still runs."""

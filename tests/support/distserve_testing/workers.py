@@ -1,12 +1,17 @@
 """Worker processes and pairs of them."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from distserve_testing.processes import LoopbackProcess
+import httpx
+import psutil
+
+from distserve_testing.processes import POLL_SECONDS, START_SECONDS, WAIT_SECONDS, LoopbackProcess
 
 _DEFAULTS: Final = {
     "served-name": "test-model",
@@ -44,6 +49,20 @@ class WorkerProcess(LoopbackProcess):
     def port(self, name: str) -> int:
         """One of the ports `grpc`, `data`, `http`."""
         return int(self.listening[name].rpartition(":")[2])
+
+    @cached_property
+    def first_port(self) -> str:
+        """`host:port` of its HTTP side, the only port that it has while it loads; waits for that."""
+        process, until = psutil.Process(self.process.pid), time.monotonic() + START_SECONDS
+        while not (listening := [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]):
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(POLL_SECONDS)
+        [address] = listening
+        return f"{address.ip}:{address.port}"
+
+    def probe(self, path: str) -> httpx.Response:
+        """One GET, also before it has announced where it listens; a busy machine may take long to answer."""
+        return httpx.get(f"http://{self.first_port}{path}", timeout=WAIT_SECONDS)
 
     def wait_until_empty(self) -> None:
         """Until nothing is held for anybody."""

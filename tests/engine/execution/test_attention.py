@@ -133,10 +133,16 @@ def test_prompts_in_pieces_ride_with_running_requests(
     _step(memory, [], [first, second, third, long], tables, window)
 
 
-@given(sizes=st.lists(st.integers(1, 600), min_size=1, max_size=40).map(sorted))
-def test_runs_cover_the_batch_in_order_and_padding_at_most_doubles(sizes: list[int]) -> None:
-    runs = similar_runs(sizes, always=8)
+@given(sizes=st.lists(st.integers(1, 600), min_size=1, max_size=40).map(sorted), most=st.integers(1, 4000))
+def test_runs_cover_the_batch_in_order_and_padding_at_most_doubles(sizes: list[int], most: int) -> None:
+    runs = similar_runs(sizes, always=8, most=most)
     assert [index for run in runs for index in range(len(sizes))[run]] == list(range(len(sizes)))
     for run in runs:
         members = sizes[run]
         assert members[-1] <= max(8, 2 * members[0])
+        assert len(members) == 1 or len(members) * members[-1] <= most
+
+
+def test_a_run_is_as_long_as_it_may_be() -> None:
+    assert similar_runs([10, 11, 12, 12, 13], always=8, most=65) == [slice(0, 5)]
+    assert similar_runs([10, 11, 12, 12, 13], always=8, most=64) == [slice(0, 4), slice(4, 5)]

@@ -22,6 +22,7 @@ class KvMemory:
 
     def __init__(self, layout: KvLayout, count: int, dtype: torch.dtype, device: torch.device) -> None:
         self.layout = layout
+        self.count = count
         shape = (count, layout.layers, 2, layout.kv_heads, layout.block_tokens, layout.head_dim)
         self._bytes, self._file = _allocated(count * layout.block_bytes, device)
         self.blocks = self._bytes.view(dtype).view(shape)

@@ -12,6 +12,8 @@ _BESIDES: Final = 1 << 30  # buffers of NCCL and cuBLAS, kernels, and what torch
 _SCORE_BYTES: Final = 4 * 4  # logits in FP32, as ranks have gathered them, adjusted, and as probabilities
 # Copies of a token's hidden state: what a layer adds to, its norm (computed in FP32), what comes out, what is sent on.
 _HIDDEN_COPIES: Final = 6
+_INDEX_BYTES: Final = 8
+_MASKS: Final = 2  # of layers with a window, and of those without
 
 
 def work_bytes(blueprint: Blueprint, rank: int) -> int:
@@ -19,10 +21,15 @@ def work_bytes(blueprint: Blueprint, rank: int) -> int:
     config, model, shard = blueprint.config, blueprint.model, blueprint.shard(rank)
     item = ITEM_BYTES[blueprint.layout.dtype]
     layer = _HIDDEN_COPIES * model.hidden + _layer_items(model, shard)
-    found = blueprint.rank_cache_bytes(rank) // len(shard.layers)  # attention copies the KV of one layer at most
     scores = _most_rows(config) * model.vocab * _SCORE_BYTES if shard.is_last else 0
     converted = _largest_matrix_items(model, shard) * item if config.dtype == "INT8" else 0
+    found = gathered_bytes(blueprint, rank) + _lookup_bytes(blueprint, shard)
     return most_tokens(config, blueprint.max_model_length) * layer * item + found + scores + converted + _BESIDES
+
+
+def gathered_bytes(blueprint: Blueprint, rank: int) -> int:
+    """Bytes of KV that attention copies at once: no more than one layer of the cache, whoever shares blocks of it."""
+    return blueprint.rank_cache_bytes(rank) // len(blueprint.shard(rank).layers)
 
 
 def most_tokens(config: EngineConfig, max_model_length: int) -> int:
@@ -32,6 +39,18 @@ def most_tokens(config: EngineConfig, max_model_length: int) -> int:
     rules = PromptRules(config.max_batch_tokens, config.chunk_tokens)
     prompts = rules.step_tokens if rules.cuts else max(rules.step_tokens, max_model_length)
     return prompts if config.role == "prefill" else max(prompts, config.max_running)
+
+
+def _lookup_bytes(blueprint: Blueprint, shard: Shard) -> int:
+    """Where the KV of running requests is, and which of it each sees: kept for a step, for every request by itself."""
+    if blueprint.config.role == "prefill":
+        return 0
+    layout = blueprint.layout
+    blocks = blueprint.config.max_running * -(-blueprint.max_model_length // layout.block_tokens)
+    tables = 3 * _INDEX_BYTES  # twice as wide as the longest at most, and multiplied
+    rows = 2 * len(shard.kv_heads) * _INDEX_BYTES
+    masks = layout.block_tokens * (_MASKS * ITEM_BYTES[layout.dtype] + 1)
+    return blocks * (tables + rows + masks)
 
 
 def _most_rows(config: EngineConfig) -> int:

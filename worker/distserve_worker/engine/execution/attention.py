@@ -138,7 +138,9 @@ class _Running:
         self.positions = uploaded(running.positions, memory.device)
         self.blocks = tables.gather(1, (self.positions // size).unsqueeze(1)).squeeze(1)
         used = [position // size + 1 for position in running.positions]
-        self._groups = [self._group(members, tables, used) for members in similar_runs(used, _ALWAYS_SIMILAR)]
+        # Blocks that requests share are copied for each of them: one call copies no more than there is in the cache.
+        groups = similar_runs(used, _ALWAYS_SIMILAR, memory.count)
+        self._groups = [self._group(members, tables, used) for members in groups]
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
 
     def attend(

@@ -49,15 +49,15 @@ def _grown(size: int, needed: int) -> int:
     return size if needed <= size else max(needed, _GROWTH * size)
 
 
-def similar_runs(sizes: Sequence[int], always: int) -> list[slice]:
+def similar_runs(sizes: Sequence[int], always: int, most: int) -> list[slice]:
     """Cut rising `sizes` into runs in which the largest is at most twice the smallest, so padding at most doubles.
 
-    Sizes up to `always` count as similar.
+    Sizes up to `always` count as similar. Padded, a run has no more than `most` together, unless one alone has.
     """
     runs: list[slice] = []
     start = 0
     for index, size in enumerate(sizes):
-        if size > max(always, 2 * sizes[start]):
+        if index > start and (size > max(always, 2 * sizes[start]) or (index + 1 - start) * size > most):
             runs.append(slice(start, index))
             start = index
     return [*runs, slice(start, len(sizes))]

@@ -98,7 +98,7 @@ def test_each_rank_must_fit_on_its_gpu(tiny: TinyLlama, grid: Grid) -> None:
 @pytest.mark.parametrize("role", ["prefill", "decode", "colocated"])
 def test_a_cache_takes_all_that_is_left_and_no_more(tiny: TinyLlama, grid: Grid, role: Any) -> None:
     config = replace(blueprint(tiny, grid=grid, device="cuda").config, role=role)
-    free = [(2 << 30) + 300_000 * rank for rank in range(grid.ranks)]
+    free = [(3 << 30) + 300_000 * rank for rank in range(grid.ranks)]
     cache = cache_beside(config, free)
     plan = blueprint_of(replace(config, kv_cache_bytes=cache))
     for rank, available in enumerate(free):

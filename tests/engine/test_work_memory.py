@@ -56,6 +56,13 @@ def test_ranks_of_a_stage_share_the_width_of_a_layer(folder: Path) -> None:
     assert saved - found == 8192 * 3 * 14336 * 3 // 4 * 2
 
 
+def test_kv_on_its_way_to_another_instance_counts_where_it_travels(folder: Path) -> None:
+    """A colocated worker hands none on; what it knows of its one running request is in the difference too."""
+    apart, together = (work_bytes(plan(folder, role, max_running=1), 0) for role in ("prefill", "colocated"))
+    tables, rows, masks = 3 * 8, 2 * 8 * 8, 16 * (2 * 2 + 1)
+    assert apart - together == 2 * 8 * (64 << 20) - 8192 // 16 * (tables + rows + masks)
+
+
 def test_int8_converts_one_matrix_at_a_time(folder: Path) -> None:
     quantized, plain = (work_bytes(plan(folder, dtype=dtype), 0) for dtype in ("INT8", "BF16"))
     assert quantized - plain == 2 * 14336 * 4096 * 2

@@ -9,6 +9,8 @@ from distserve_worker.engine.scheduling.rules import PromptRules
 from distserve_worker.weights.config import ModelConfig
 
 _BESIDES: Final = 1 << 30  # buffers of NCCL and cuBLAS, kernels, and what torch's allocator holds in pieces
+# KV on its way between GPUs: what transports hold beside the cache, 8 chunks of 64 MiB at once in each direction.
+_STAGED: Final = 2 * 8 * (64 << 20)
 _SCORE_BYTES: Final = 4 * 4  # logits in FP32, as ranks have gathered them, adjusted, and as probabilities
 # Copies of a token's hidden state: what a layer adds to, its norm (computed in FP32), what comes out, what is sent on.
 _HIDDEN_COPIES: Final = 6
@@ -21,10 +23,13 @@ def work_bytes(blueprint: Blueprint, rank: int) -> int:
     config, model, shard = blueprint.config, blueprint.model, blueprint.shard(rank)
     item = ITEM_BYTES[blueprint.layout.dtype]
     layer = _HIDDEN_COPIES * model.hidden + _layer_items(model, shard)
+    staged = 0 if config.role == "colocated" else _STAGED
     scores = _most_rows(config) * model.vocab * _SCORE_BYTES if shard.is_last else 0
     converted = _largest_matrix_items(model, shard) * item if config.dtype == "INT8" else 0
     found = gathered_bytes(blueprint, rank) + _lookup_bytes(blueprint, shard)
-    return most_tokens(config, blueprint.max_model_length) * layer * item + found + scores + converted + _BESIDES
+    return (
+        most_tokens(config, blueprint.max_model_length) * layer * item + found + scores + converted + staged + _BESIDES
+    )
 
 
 def gathered_bytes(blueprint: Blueprint, rank: int) -> int:

@@ -23,8 +23,8 @@ class Device:
 class Inventory:
     """Free devices of each node; the search never takes more, nor more than `most` in all.
 
-    `whole`: all stages of an instance share a node, as where an instance is one pod. `beyond`: free devices of nodes that
-    a search leaves out as it needs no more; instances spread over them all the same.
+    `whole`: all stages of an instance share a node, as where an instance is one pod. `beyond`: free devices of nodes
+    that a search leaves out as it needs no more; instances spread over them all the same.
     """
 
     free: tuple[int, ...]

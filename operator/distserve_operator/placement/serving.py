@@ -65,12 +65,18 @@ def mixed_rules(question: Question, placement: Colocated) -> MixedRules:
     latency = question.latency
     law = latency.laws[placement.pool.shape.tp]
     chunked = placement.chunk is not None
-    tokens = placement.chunk or prefill_tokens(latency, law)
+    tokens = placement.chunk or colocated_tokens(latency, law)
     return MixedRules(prefill_planes(law), tokens, chunked, latency.overlap, context_seconds(law))
 
 
 def prefill_tokens(latency: LatencyModel, law: StepLaw) -> int:
-    """L_m: tokens of one prefill batch."""
+    """Tokens of one batch of a prefill instance: L_m (paper, section 4.3), or what the engine takes if that is less."""
+    saturating = saturating_tokens(law)
+    return min(latency.rules.prefill_tokens or saturating, saturating)
+
+
+def colocated_tokens(latency: LatencyModel, law: StepLaw) -> int:
+    """Tokens of one batch of prompts that requests wait for which decode: what the engine takes, by default L_m."""
     return latency.rules.prefill_tokens or saturating_tokens(law)
 
 

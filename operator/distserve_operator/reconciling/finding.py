@@ -42,7 +42,8 @@ def _searched(assignment: Assignment) -> dict[str, Any]:
     load_simulator()
     # Imported in the child alone: together they take a second and a hundred megabytes.
     from distserve_operator.placement.search.answering import plan
-    from distserve_operator.placement.serving import prefill_tokens
+    from distserve_operator.placement.serving import colocated_tokens, prefill_tokens
+    from distserve_operator.placement.shape import Disaggregated
     from distserve_operator.placement.workload.errors import WorkloadError
     from distserve_operator.plan.question import question_of
 
@@ -53,5 +54,7 @@ def _searched(assignment: Assignment) -> dict[str, Any]:
     start = time.perf_counter()
     found = plan(question)
     latency = question.latency
-    batch_tokens = {tp: prefill_tokens(latency, law) for tp, law in latency.laws.items()}
+    split = found.chosen is not None and isinstance(found.chosen.placement, Disaggregated)
+    tokens = prefill_tokens if split else colocated_tokens
+    batch_tokens = {tp: tokens(latency, law) for tp, law in latency.laws.items()}
     return answer_status(found, 1e3 * (time.perf_counter() - start), batch_tokens)

@@ -20,9 +20,13 @@ def figure_1() -> Question:
     return question(slo=Slo(0.4, 0.04), lengths=Fixed(512, 64), engine="vllm", window=FiniteWindow(3000))
 
 
+def evaluators_of(asked: Question) -> list[Evaluator]:
+    return [Evaluator(asked, asked.workload.sample(seed, 3000)) for seed in range(5)]
+
+
 def mean_goodput(asked: Question, placement: Placement | None) -> float:
     """Over five seeds; None: of one decode instance alone."""
-    evaluators = [Evaluator(asked, asked.workload.sample(seed, 3000)) for seed in range(5)]
+    evaluators = evaluators_of(asked)
     if placement is None:
         return float(np.mean([one.decode_goodput(Pool(ONE, 1)) for one in evaluators]))
     return float(np.mean([one.goodput(placement) for one in evaluators]))
@@ -32,6 +36,7 @@ def test_figure_1() -> None:
     colocated = mean_goodput(figure_1(), Colocated(Pool(ONE, 1)))
     assert 1.6 <= colocated <= 1.9
     assert 10 <= mean_goodput(figure_1(), None) <= 11.5
+    assert 7 <= float(np.mean([one.prefill_goodput(Pool(ONE, 1)) for one in evaluators_of(figure_1())])) <= 8
     split = Disaggregated(Pool(ONE, 2), Pool(ONE, 1), units=1, segments=1)
     assert mean_goodput(figure_1(), split) / 3 >= 2.0 * colocated
 

@@ -21,7 +21,6 @@ def test_the_defaults_are_the_contract() -> None:
     assert config.advertise_host == "10.0.0.7"
     assert config.kv_cache_bytes == 1 << 30
     assert config.max_model_length is None
-    assert config.termination_log == TERMINATION_LOG
 
 
 def test_flags_are_read() -> None:

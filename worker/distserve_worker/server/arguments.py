@@ -50,7 +50,6 @@ class WorkerConfig:
     http_port: int
     lease_seconds: float
     drain_seconds: float
-    termination_log: Path
 
 
 def parse_arguments(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> WorkerConfig:
@@ -64,7 +63,9 @@ def parse_arguments(arguments: Sequence[str], environment: Mapping[str, str] = o
         raise _invalid(f"--advertise-host: {error}") from error
     if found.kv_cache_bytes is None and found.device == "cpu":
         raise _invalid(f"--kv-cache-memory {AUTO} is for --device cuda: give a quantity, as 2Gi")
-    return WorkerConfig(**vars(found))
+    settings = vars(found)
+    del settings["termination_log"]  # which `termination_log_of` reads
+    return WorkerConfig(**settings)
 
 
 def _invalid(text: str) -> WorkerFailure:
@@ -73,13 +74,19 @@ def _invalid(text: str) -> WorkerFailure:
 
 def termination_log_of(arguments: Sequence[str]) -> Path:
     """The file of that flag, whatever is wrong with the others; the usual one if nothing is given."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--termination-log", type=Path, default=TERMINATION_LOG)
     try:
-        found, _ = parser.parse_known_args(arguments)
+        found, _ = _termination_log().parse_known_args(arguments)
     except argparse.ArgumentError:  # the flag without a file
         return TERMINATION_LOG
     return Path(found.termination_log)
+
+
+def _termination_log() -> argparse.ArgumentParser:
+    """That flag alone: it is needed when others cannot be read."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    what = "where the reason of a failure is left"
+    parser.add_argument("--termination-log", type=Path, default=TERMINATION_LOG, help=what)
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,6 +98,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m distserve_worker.server",
         description="Serve one phase of a model, or both.",
+        parents=[_termination_log()],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
@@ -133,7 +141,6 @@ def _add_network_flags(parser: argparse.ArgumentParser, environment: Mapping[str
     add("--grpc-port", type=flags.port, default=WORKER_GRPC_PORT, help="0: any free port")
     add("--data-port", type=flags.port, default=WORKER_DATA_PORT, help="of the KV data; 0: any free port")
     add("--http-port", type=flags.port, default=WORKER_HTTP_PORT, help="0: any free port")
-    add("--termination-log", type=Path, default=TERMINATION_LOG, help="where the reason of a failure is left")
 
 
 def _cache(text: str) -> int | None:

@@ -38,11 +38,6 @@ def model_faults(uri: str) -> Iterator[None]:
         raise WorkerFailure(ExitReason.MODEL_NOT_FOUND, f"{uri}: {error}") from error
 
 
-def described(error: BaseException) -> str:
-    """An error that nobody foresaw; `repr` would leave out the file of an OSError."""
-    return f"{type(error).__name__}: {error}"
-
-
 def report(failure: WorkerFailure, termination_log: Path) -> None:
     """Write `Reason: text` to the log and to the termination log."""
     log.error("%s", failure)

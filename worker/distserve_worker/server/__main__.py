@@ -6,10 +6,11 @@ import os
 import sys
 
 from distserve_proto.contract import ExitReason
-from distserve_worker.exiting import WorkerFailure, described, report
+from distserve_worker.exiting import WorkerFailure, report
 from distserve_worker.server.arguments import parse_arguments, termination_log_of
 from distserve_worker.server.pinning import pin_libraries, thread_count
 from distserve_worker.server.running import run_worker
+from distserve_worker.weights.errors import described
 
 log = logging.getLogger(__name__)
 

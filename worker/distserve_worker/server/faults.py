@@ -1,11 +1,18 @@
 """What can be wrong with a model, or with what it runs on, as reasons that a process ends with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from distserve_proto.contract import ExitReason
 from distserve_worker.engine.blueprint import ConfigurationInvalid, ModelDoesNotFit
-from distserve_worker.exiting import WorkerFailure, described, model_faults
+from distserve_worker.exiting import WorkerFailure, model_faults
+from distserve_worker.weights.errors import described
+
+_REASONS: Final[Mapping[type[BaseException], ExitReason]] = {
+    ConfigurationInvalid: ExitReason.CONFIGURATION_INVALID,
+    ModelDoesNotFit: ExitReason.MODEL_DOES_NOT_FIT,
+}
 
 
 @contextmanager
@@ -14,16 +21,15 @@ def faults(uri: str) -> Iterator[None]:
     try:
         with model_faults(uri):
             yield
-    except ConfigurationInvalid as error:
-        raise WorkerFailure(ExitReason.CONFIGURATION_INVALID, str(error)) from error
-    except ModelDoesNotFit as error:
-        raise WorkerFailure(ExitReason.MODEL_DOES_NOT_FIT, str(error)) from error
+    except tuple(_REASONS) as error:
+        raise failure_of(error) from error
 
 
 def failure_of(error: BaseException) -> WorkerFailure:
-    """Why an engine ended that had been loaded: memory that a step did not get has the reason of a model too large."""
+    """Why an engine ended: memory that a step did not get has the reason of a model that is too large."""
     if isinstance(error, WorkerFailure):
         return error
-    if isinstance(error, ModelDoesNotFit):
-        return WorkerFailure(ExitReason.MODEL_DOES_NOT_FIT, str(error))
-    return WorkerFailure(ExitReason.ENGINE_FAILED, described(error))
+    reason = _REASONS.get(type(error))
+    if reason is None:
+        return WorkerFailure(ExitReason.ENGINE_FAILED, described(error))
+    return WorkerFailure(reason, str(error))

@@ -10,6 +10,7 @@ from distserve_proto.contract import Role
 from distserve_worker.engine.blueprint import Blueprint, EngineConfig, EngineRole, blueprint_of
 from distserve_worker.engine.interface import Engine
 from distserve_worker.engine.parallel import Grid
+from distserve_worker.engine.work_memory import most_tokens
 from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.faults import faults
@@ -76,7 +77,7 @@ def load(config: WorkerConfig, threads: int, watcher: Watcher) -> Loaded:
         if ranks is not None:
             ranks.kill()
         raise
-    return Loaded(engine, digest, _max_step_tokens(config, engine), ranks)
+    return Loaded(engine, digest, most_tokens(blueprint.config, blueprint.max_model_length), ranks)
 
 
 def _require_gpus(grid: Grid) -> None:
@@ -84,14 +85,6 @@ def _require_gpus(grid: Grid) -> None:
     from distserve_worker.engine.devices import require_gpus
 
     require_gpus(grid)
-
-
-def _max_step_tokens(config: WorkerConfig, engine: Engine) -> int:
-    """A prefill batch, or one long prompt alone, and one token for each request of a decode batch."""
-    if config.role is Role.DECODE:
-        return config.max_running
-    prompts = max(config.max_batch_tokens, engine.description.max_model_length)
-    return prompts + (config.max_running if config.role is Role.COLOCATED else 0)
 
 
 def _blueprint(config: WorkerConfig, model: Path) -> Blueprint:

@@ -11,7 +11,7 @@ from typing import Final
 from distserve_proto import worker_pb2
 from distserve_proto.addresses import format_address
 from distserve_proto.contract import ExitReason
-from distserve_worker.exiting import WorkerFailure, described
+from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.arguments import WorkerConfig
 from distserve_worker.server.arrivals import Ready
 from distserve_worker.server.assembling import Worker
@@ -23,6 +23,7 @@ from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import Stage, State
 from distserve_worker.server.stepping import EngineThread
+from distserve_worker.weights.errors import described
 
 log = logging.getLogger(__name__)
 

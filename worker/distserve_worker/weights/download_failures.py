@@ -7,6 +7,7 @@ from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError, IncompleteSnapshotError, LocalEntryNotFoundError
 from huggingface_hub.file_download import xet_get
 
+from distserve_worker.weights.errors import described
 from distserve_worker.weights.hub_refusals import Asked, Refusal, explained
 
 
@@ -30,19 +31,14 @@ def reason(error: Exception, asked: Asked) -> str:
         return explained(refusal(cause), asked)
     if isinstance(error, IncompleteSnapshotError):
         lacking = str(error).partition(". ")[0]
-        return f"the hub {constants.ENDPOINT} cannot be reached ({named(cause)}). {lacking}"
+        return f"the hub {constants.ENDPOINT} cannot be reached ({described(cause)}). {lacking}"
     if isinstance(error, LocalEntryNotFoundError):
         where = f"the model is not in the cache {constants.HF_HUB_CACHE}"
-        return f"the hub {constants.ENDPOINT} cannot be reached ({named(cause)}), and {where}"
+        return f"the hub {constants.ENDPOINT} cannot be reached ({described(cause)}), and {where}"
     if isinstance(error, OSError) and error.errno is not None:
         room = "spec.model.hub.cacheClaim names the claim, without it the node's disk is used"
         return f"it cannot be kept in {constants.HF_HUB_CACHE}: {error.strerror}: check that ({room})"
-    return f"the download broke off ({named(error)}): it is begun again at the next start"
-
-
-def named(error: BaseException) -> str:
-    """For a message."""
-    return f"{type(error).__name__}: {error}"
+    return f"the download broke off ({described(error)}): it is begun again at the next start"
 
 
 def refusal(error: HfHubHTTPError) -> Refusal:

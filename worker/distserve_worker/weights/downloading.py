@@ -18,10 +18,10 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._http import default_client_factory
 
-from distserve_worker.weights.download_failures import broke_off, named, of_chunked_storage, reason, refusal
+from distserve_worker.weights.download_failures import broke_off, of_chunked_storage, reason, refusal
 from distserve_worker.weights.download_locks import LockHeld, give_up_after
 from distserve_worker.weights.download_progress import Downloading, Tally
-from distserve_worker.weights.errors import ModelNotFound
+from distserve_worker.weights.errors import ModelNotFound, described
 from distserve_worker.weights.hub_refusals import Asked
 from distserve_worker.weights.patience import Patience
 
@@ -83,7 +83,7 @@ def _check_access(model: HubModel) -> None:
         if refusal(error).denies:
             raise
     except (httpx2.HTTPError, OSError) as error:
-        logger.info("%s: whether it may be read cannot be asked (%s)", model.uri, named(error))
+        logger.info("%s: whether it may be read cannot be asked (%s)", model.uri, described(error))
 
 
 def _downloaded(model: HubModel, tally: Tally, pause_seconds: float) -> Path:
@@ -93,7 +93,7 @@ def _downloaded(model: HubModel, tally: Tally, pause_seconds: float) -> Path:
         except (httpx2.TransportError, RuntimeError, OSError) as error:
             if not broke_off(error):
                 raise
-            logger.warning("%s: the download broke off (%s)", model.uri, named(error))
+            logger.warning("%s: the download broke off (%s)", model.uri, described(error))
             if of_chunked_storage(error):  # which some networks do not let through
                 constants.HF_HUB_DISABLE_XET = True
             failure = error

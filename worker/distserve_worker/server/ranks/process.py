@@ -11,7 +11,7 @@ from typing import Final
 
 from distserve_proto.contract import ExitReason
 from distserve_worker.engine.interface import Region
-from distserve_worker.exiting import WorkerFailure, described
+from distserve_worker.exiting import WorkerFailure
 from distserve_worker.server.faults import failure_of, faults
 from distserve_worker.server.pinning import pin_torch
 from distserve_worker.server.ranks.messages import Assignment, Fault, Loaded, Meet, Met, Progress
@@ -19,6 +19,7 @@ from distserve_worker.transfer.agent import Agent
 from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.opening import open_agent, open_pulling_agent
 from distserve_worker.transfer.remote.serving import serve_agent
+from distserve_worker.weights.errors import described
 
 log = logging.getLogger(__name__)
 

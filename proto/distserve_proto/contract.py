@@ -8,8 +8,13 @@ from typing import Final
 
 WIRE_VERSION: Final = 2
 
-# Memory of a worker's first process on CPUs besides weights and KV: libraries, and what a step computes in.
+# Memory of a worker's first process on CPUs besides weights and KV: libraries, and what a step computes in, but for the
+# scores of a vocabulary.
 PROCESS_BYTES: Final = 350 << 20
+# Requests that get a token in one step of a worker unless its flag says otherwise. Each has a row of scores, of so many
+# bytes for each token of the vocabulary: in FP32, as ranks have gathered them, adjusted, and as probabilities.
+MAX_RUNNING: Final = 64
+SCORE_BYTES: Final = 4 * 4
 
 WORKER_GRPC_PORT: Final = 9000
 WORKER_DATA_PORT: Final = 9001

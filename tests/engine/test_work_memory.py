@@ -37,16 +37,24 @@ def plan(folder: Path, role: EngineRole = "prefill", **fields: Any) -> Blueprint
 
 
 def test_a_long_prompt_alone_counts_and_not_what_fills_a_batch(folder: Path) -> None:
-    """Gate, up and their product of every token, beside its hidden states."""
+    """Gate, up and their product of every token, beside its hidden states, and which of them a tile of it sees."""
     short, long = (plan(folder, max_model_length=length) for length in (2048, 131072))
-    each = (6 * 4096 + 3 * 14336) * 2
+    each = (6 * 4096 + 3 * 14336) * 2 + 256 * (2 + 2)
     assert work_bytes(long, 0) - work_bytes(short, 0) == (131072 - 2048) * each
-    assert work_bytes(plan(folder, max_model_length=100), 0) == work_bytes(short, 0)
+    least = plan(folder, max_model_length=1024)
+    assert work_bytes(short, 0) - work_bytes(least, 0) == 1024 * 256 * (2 + 2)
 
 
 def test_scores_are_counted_where_they_come_out(folder: Path) -> None:
-    stages = plan(folder, grid=Grid(1, 2), max_waiting=256)
-    assert work_bytes(stages, 0) - work_bytes(stages, 1) == 256 * 128256 * 4 * 4
+    stages = plan(folder, grid=Grid(1, 2), max_running=64)
+    assert work_bytes(stages, 0) - work_bytes(stages, 1) == 64 * 128256 * 4 * 4
+
+
+def test_hidden_states_wait_between_stages_in_both_directions(folder: Path) -> None:
+    """At the stages in the middle: four steps that come, and four that go."""
+    middle, last = (work_bytes(plan(folder, grid=Grid(1, 4)), rank) for rank in (1, 0))
+    scores = 64 * 128256 * 4 * 4
+    assert middle - (last - scores) == 4 * 8192 * 4096 * 2
 
 
 def test_ranks_of_a_stage_share_the_width_of_a_layer(folder: Path) -> None:

@@ -19,8 +19,10 @@ EVENTS = st.lists(
 )
 
 
-def _scheduler(blocks: int = 64, batch: int = 16, chunk: int | None = None, max_waiting: int = 100) -> PrefillScheduler:
-    return PrefillScheduler(BlockManager(blocks, 4), PromptRules(batch, chunk), max_waiting)
+def _scheduler(
+    blocks: int = 64, batch: int = 16, chunk: int | None = None, max_waiting: int = 100, max_prompts: int | None = None
+) -> PrefillScheduler:
+    return PrefillScheduler(BlockManager(blocks, 4), PromptRules(batch, chunk, max_prompts), max_waiting)
 
 
 def _driven(scheduler: Scheduler, step_tokens: int = 16, *, cuts: bool = False) -> DrivenScheduler:
@@ -54,6 +56,7 @@ def _happen(driven: DrivenScheduler, event: str, choice: int, prompts: list[list
     blocks=st.integers(6, 20),
     chunk=st.sampled_from([None, 1, 5, 16]),
     failing=st.frozensets(st.sampled_from(["r0", "r1", "r4"])),
+    max_prompts=st.sampled_from([None, 1, 3]),
 )
 def test_every_prompt_ends_in_order_and_bounds_with_its_own_kv(
     prompts: list[list[int]],
@@ -61,9 +64,10 @@ def test_every_prompt_ends_in_order_and_bounds_with_its_own_kv(
     blocks: int,
     chunk: int | None,
     failing: frozenset[str],
+    max_prompts: int | None,
 ) -> None:
     """B5, B7."""
-    scheduler = _scheduler(blocks, chunk=chunk)
+    scheduler = _scheduler(blocks, chunk=chunk, max_prompts=max_prompts)
     driven = DrivenScheduler(scheduler, step_tokens=chunk or 16, cuts=chunk is not None, failing=failing)
     for event, choice in events:
         _happen(driven, event, choice, prompts)
@@ -75,6 +79,18 @@ def test_every_prompt_ends_in_order_and_bounds_with_its_own_kv(
     assert len(driven.ended) == len(prompts)
     assert (scheduler.waiting, scheduler.running, scheduler.parked, scheduler.queued_tokens) == (0, 0, 0, 0)
     assert not scheduler.can_run()
+
+
+@pytest.mark.parametrize("chunk", [None, 8])
+def test_a_step_has_no_more_prompts_than_it_may_have_scores_of(chunk: int | None) -> None:
+    """However short they are."""
+    driven = _driven(_scheduler(chunk=chunk, max_prompts=3), step_tokens=chunk or 16, cuts=chunk is not None)
+    _add(driven, 1, 2, 1, 1, 1)
+    for count in (3, 2):
+        step = driven.next()
+        assert step is not None
+        assert len(step.prompts) == count
+        driven.done()
 
 
 def test_prompts_go_together_up_to_l_m_and_a_long_one_alone() -> None:

@@ -36,7 +36,7 @@ class EngineConfig:
     dtype: str = "FP32"
     max_model_length: int | None = None  # None: the model's own length, or less when the memory holds less
     max_batch_tokens: int = 512  # L_m: new tokens of one prefill batch
-    max_running: int = 64
+    max_running: int = 64  # requests that get a token in one step
     max_waiting: int = 256
     device: str = "cpu"  # one of `DEVICES`
     grid: Grid = WHOLE

@@ -21,6 +21,7 @@ from distserve_worker.engine.scheduling.interface import Scheduler
 from distserve_worker.engine.scheduling.prefill import PrefillScheduler
 from distserve_worker.engine.scheduling.rules import BatchRules, PromptRules
 from distserve_worker.engine.torch_engine import TorchEngine
+from distserve_worker.engine.work_memory import step_bounds
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ def build_rank(
     )
     held = kv_shard(shard)
     memory = KvMemory(rank_layout(blueprint.layout, held), blueprint.blocks, DTYPES[config.dtype], device)
-    return BuiltRank(Rank(shard, loaded.model, memory), memory.region(held), loaded.digest)
+    built = Rank(shard, loaded.model, memory, step_bounds(blueprint, rank))
+    return BuiltRank(built, memory.region(held), loaded.digest)
 
 
 def engine_of(blueprint: Blueprint, built: BuiltRank, executor: Executor) -> Engine:
@@ -82,7 +84,7 @@ def engine_of(blueprint: Blueprint, built: BuiltRank, executor: Executor) -> Eng
 
 def scheduler_of(config: EngineConfig, blocks: BlockManager) -> Scheduler:
     """The policy of an engine's role."""
-    prompts = PromptRules(config.max_batch_tokens, config.chunk_tokens)
+    prompts = PromptRules(config.max_batch_tokens, config.chunk_tokens, max_prompts=config.max_running)
     batch = BatchRules(config.max_running, lanes=config.grid.pp)
     match config.role:
         case "prefill":

@@ -10,6 +10,7 @@ from typing import Final, Never
 from distserve_proto.addresses import format_address
 from distserve_proto.contract import (
     ENV_POD_IP,
+    MAX_RUNNING,
     WORKER_DATA_PORT,
     WORKER_GRPC_PORT,
     WORKER_HTTP_PORT,
@@ -128,7 +129,7 @@ def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--chunk-tokens", type=_POSITIVE, help="tokens of a step into which prompts are cut; default: prompts are whole"
     )
-    add("--max-running", type=_POSITIVE, default=64, help="requests of a decode batch")
+    add("--max-running", type=_POSITIVE, default=MAX_RUNNING, help="requests that get a token in one step")
     add("--max-waiting", type=_POSITIVE, default=256, help="requests that may queue")
     add("--lease-seconds", type=flags.seconds, default=30.0, help="life of a parked KV cache nobody renews")
     add("--drain-seconds", type=flags.seconds, default=30.0, help="time to finish running requests after SIGTERM")

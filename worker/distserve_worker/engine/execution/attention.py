@@ -11,24 +11,26 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from distserve_worker.engine.execution.batch import Batch, Prompt, Running
+from distserve_worker.engine.execution.portions import TILE
 from distserve_worker.engine.execution.tables import similar_runs
 from distserve_worker.engine.execution.uploading import uploaded
 from distserve_worker.engine.kv_memory import KvMemory, Slots
 
 _ALWAYS_SIMILAR: Final = 8  # blocks: below it padding costs less than another call
-_TILE: Final = 256  # new tokens that are attended with one mask, so that masks stay small beside the KV
 
 
 class StepAttention:
     """The prompts of a batch one after another, then its running requests: the order of their tokens in the batch."""
 
-    def __init__(self, memory: KvMemory, batch: Batch, tables: torch.Tensor | None) -> None:
-        """`tables`: block tables of the running requests, [requests, blocks]."""
+    def __init__(
+        self, memory: KvMemory, batch: Batch, tables: torch.Tensor | None, gathered_blocks: int | None = None
+    ) -> None:
+        """`tables`: block tables of the running requests, [requests, blocks]; `gathered_blocks`: see `StepBounds`."""
         self._memory = memory
         self._parts: list[_Prompt | _Running] = [_Prompt(memory, prompt) for prompt in batch.prompts]
         if batch.running is not None:
             assert tables is not None, "running requests have tables"
-            self._parts.append(_Running(memory, batch.running, tables))
+            self._parts.append(_Running(memory, batch.running, tables, gathered_blocks or memory.count))
         self._sizes = [len(part.positions) for part in self._parts]
         self.positions = torch.cat([part.positions for part in self._parts])
         blocks = torch.cat([part.blocks for part in self._parts])
@@ -76,13 +78,13 @@ class _Prompt:
         return _joined(torch.cat([self._tile(heads, keys, values, at, window) for at in self._tiles()], dim=2))
 
     def _tiles(self) -> range:
-        return range(self._start, self._end, _TILE)
+        return range(self._start, self._end, TILE)
 
     def _tile(
         self, heads: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, window: int | None
     ) -> torch.Tensor:
         """The new tokens from position `start` on, over what any of them sees."""
-        stop = min(start + _TILE, self._end)
+        stop = min(start + TILE, self._end)
         first = 0 if window is None else max(0, start - window + 1)
         positions = torch.arange(start, stop, device=heads.device).unsqueeze(1)
         mask = _mask(positions, torch.arange(first, stop, device=heads.device), window, heads.dtype)
@@ -132,14 +134,14 @@ class _Group:
 class _Running:
     """One new token for each request, over the K and V of all its tokens so far."""
 
-    def __init__(self, memory: KvMemory, running: Running, tables: torch.Tensor) -> None:
+    def __init__(self, memory: KvMemory, running: Running, tables: torch.Tensor, gathered_blocks: int) -> None:
         self._memory = memory
         size = memory.layout.block_tokens
         self.positions = uploaded(running.positions, memory.device)
         self.blocks = tables.gather(1, (self.positions // size).unsqueeze(1)).squeeze(1)
         used = [position // size + 1 for position in running.positions]
-        # Blocks that requests share are copied for each of them: one call copies no more than there is in the cache.
-        groups = similar_runs(used, _ALWAYS_SIMILAR, memory.count)
+        # Blocks that requests share are copied for each of them, so a call might copy many times what is stored.
+        groups = similar_runs(used, _ALWAYS_SIMILAR, gathered_blocks)
         self._groups = [self._group(members, tables, used) for members in groups]
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
 

@@ -4,6 +4,7 @@ import torch
 
 from distserve_worker.engine.execution.attention import StepAttention
 from distserve_worker.engine.execution.batch import Batch
+from distserve_worker.engine.execution.portions import StepBounds, portions
 from distserve_worker.engine.execution.tables import LaneTables
 from distserve_worker.engine.execution.uploading import uploaded
 from distserve_worker.engine.kv_memory import KvMemory
@@ -14,11 +15,13 @@ from distserve_worker.engine.parallel import Shard
 class Rank:
     """Computes batches in the order in which the driver sends them."""
 
-    def __init__(self, shard: Shard, model: CausalModel, memory: KvMemory) -> None:
+    def __init__(self, shard: Shard, model: CausalModel, memory: KvMemory, bounds: StepBounds | None = None) -> None:
+        """Ranks of one stage have the same `bounds`; None: a batch is computed as a whole."""
         self.shard = shard
         self.memory = memory
         self.dtype = memory.blocks.dtype  # of hidden states as of the KV
         self._model = model
+        self._bounds = bounds or StepBounds()
         self._lanes: dict[int, LaneTables] = {}
 
     @torch.inference_mode()
@@ -29,7 +32,20 @@ class Rank:
         for the next stage, on the last one the logits [rows, vocab] in FP32, rows as in `Batch`.
         """
         self.memory.clear(batch.cleared)
-        attention = StepAttention(self.memory, batch, self._tables_of(batch))
+        parts, at = [], 0
+        for portion in portions(batch, self._bounds.tokens):
+            stop = at + portion.new_tokens
+            part = self._run(portion, None if incoming is None else incoming[at:stop])
+            if part is not None:
+                parts.append(part)
+            at = stop
+        if not parts:
+            return torch.empty((0, 0))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _run(self, batch: Batch, incoming: torch.Tensor | None) -> torch.Tensor | None:
+        """As `run`; None instead of no rows."""
+        attention = StepAttention(self.memory, batch, self._tables_of(batch), self._bounds.gathered_blocks)
         if incoming is None:
             incoming = self._model.embed(uploaded(_tokens(batch), self.memory.device), attention.positions)
         hidden = self._model.run(incoming, attention.positions, attention)
@@ -37,7 +53,7 @@ class Rank:
             return hidden
         rows = batch.rows
         if not rows:  # pieces of prompts only: no rank of the stage has anything to say
-            return torch.empty((0, 0))
+            return None
         return self._model.logits(hidden[uploaded(rows, hidden.device)])
 
     def _tables_of(self, batch: Batch) -> torch.Tensor | None:

@@ -79,11 +79,11 @@ class Prompts:
         """
         chunks: list[Chunk] = []
         for ticket in self._begun.values():
-            if room > 0 and ticket.request not in self._flights:
+            if self._rules.takes(len(chunks), room) and ticket.request not in self._flights:
                 chunks.append(self._cut(ticket, room))
                 room -= chunks[-1].stop - chunks[-1].start
-        while room > 0 and (start := self._start_of_first()) is not None and admits(start.cost):
-            if chunks and start.new_tokens > room and not self._rules.cuts:
+        while self._rules.takes(len(chunks), room) and (start := self._start_of_first()) is not None:
+            if not admits(start.cost) or (chunks and start.new_tokens > room and not self._rules.cuts):
                 break
             chunks.append(self._cut(self._begin(start), room))
             room -= chunks[-1].stop - chunks[-1].start

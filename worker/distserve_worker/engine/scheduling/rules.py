@@ -5,10 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PromptRules:
-    """How prompts are put together: whole ones up to L_m new tokens, or pieces of them up to `chunk_tokens` a step."""
+    """How prompts are put together: whole ones up to L_m new tokens, or pieces of them up to `chunk_tokens` a step.
+
+    `max_prompts`: of one step, as each has a row of scores; None: as many as there are tokens.
+    """
 
     max_batch_tokens: int  # L_m
     chunk_tokens: int | None = None
+    max_prompts: int | None = None
+
+    def takes(self, prompts: int, room: int) -> bool:
+        """Whether a step with `room` for new tokens that has so many `prompts` takes another one."""
+        return room > 0 and (self.max_prompts is None or prompts < self.max_prompts)
 
     @property
     def cuts(self) -> bool:

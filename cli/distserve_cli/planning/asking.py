@@ -37,7 +37,7 @@ def question_of(wishes: Wishes, trace: Trace | None = None, name: str = "") -> Q
     """
     model = _model(wishes)
     cluster = _cluster(wishes)
-    gpu = device_of(cluster)
+    gpu = device_of(cluster, model)
     question = Question(
         model=model,
         device=gpu,

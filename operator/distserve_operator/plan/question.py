@@ -18,7 +18,7 @@ from distserve_operator.placement.question import Affinity, Question
 from distserve_operator.placement.workload import workload as load
 from distserve_operator.placement.workload.lengths import LogNormal
 from distserve_operator.plan.inputs import ENGINE
-from distserve_proto.contract import PROCESS_BYTES
+from distserve_proto.contract import MAX_RUNNING, PROCESS_BYTES, SCORE_BYTES
 
 _PERCENT: Final = 100
 _MILLISECONDS: Final = 1000
@@ -30,7 +30,7 @@ def question_of(wanted: Wanted, targets: Targets, survey: Survey) -> Question:
     Raises `WorkloadError` for requests that the model cannot take.
     """
     model = model_of_uri(wanted.model.uri, cast("WeightType", wanted.model.dtype))
-    slot = device_of(wanted.cluster)
+    slot = device_of(wanted.cluster, model)
     question = Question(
         model=model,
         device=slot,
@@ -44,17 +44,19 @@ def question_of(wanted: Wanted, targets: Targets, survey: Survey) -> Question:
     return question if wanted.mode is Mode.PLAN else runnable(question, wanted.cluster)
 
 
-def device_of(cluster: Cluster) -> Device:
+def device_of(cluster: Cluster, model: ModelShape) -> Device:
     """A GPU, or a slot of cores: the catalogue has one core, whose memory does not count as the pod has its own.
 
-    Of that the worker's process takes a part.
+    Of that the worker's process takes a part, and the scores of the model's vocabulary. What a step takes besides is
+    within what the search leaves to activations.
     """
     one = device(cluster.device_type)
     cores = cluster.cores_per_device
     if cores is None:
         return one
     flops = {kind: cores * figure for kind, figure in one.flops.items()}
-    memory = max(0, cluster.memory_per_device - PROCESS_BYTES)
+    scores = MAX_RUNNING * model.vocabulary * SCORE_BYTES
+    memory = max(0, cluster.memory_per_device - PROCESS_BYTES - scores)
     return replace(one, memory=memory, flops=flops, bandwidth=cores * one.bandwidth)
 
 

@@ -1,8 +1,8 @@
 """Parallelism and counts: what the search chooses."""
 
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,5 +84,26 @@ def proportions(placement: Placement) -> Hashable:
     if isinstance(placement, Colocated):
         return placement.pool.shape, placement.chunk
     n, m, units = placement.prefill.replicas, placement.decode.replicas, placement.units
-    one = math.gcd(n, m)
+    one = _common(placement)
     return placement.prefill.shape, placement.decode.shape, n // one, m // one, n // units, placement.segments
+
+
+def smaller(placement: Placement) -> Iterator[Placement]:
+    """Fleets of the same proportions, the largest first."""
+    if isinstance(placement, Colocated):
+        for replicas in range(placement.pool.replicas - 1, 0, -1):
+            yield replace(placement, pool=replace(placement.pool, replicas=replicas))
+        return
+    parts = placement.units if placement.segments is not None else _common(placement)
+    prefill, decode = placement.prefill.replicas // parts, placement.decode.replicas // parts
+    for kept in range(parts - 1, 0, -1):
+        yield Disaggregated(
+            replace(placement.prefill, replicas=prefill * kept),
+            replace(placement.decode, replicas=decode * kept),
+            kept if placement.segments is not None else placement.units,
+            placement.segments,
+        )
+
+
+def _common(placement: Disaggregated) -> int:
+    return math.gcd(placement.prefill.replicas, placement.decode.replicas)

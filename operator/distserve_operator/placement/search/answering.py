@@ -16,11 +16,12 @@ from distserve_operator.placement.search.paper import largest_that_fits, paper_r
 from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
 from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.search.verifying import Verifier
-from distserve_operator.placement.shape import Colocated, Placement
+from distserve_operator.placement.shape import Colocated, Placement, smaller
 from distserve_operator.placement.workload.path import Path
 
 RUNNERS_UP: Final = 1  # measured besides the best of each kind
 STEADY: Final = 3  # fleets that hold a rate with the fewest devices, among which the best is looked for
+MOST_SIZES: Final = 12
 ROUNDS: Final = 5  # of searches without the finalists of those before
 SPARE: Final = (2, 4)  # times the devices that the bounds call for; more where fewer did not do
 FAR: Final = (16, 64)  # the same, where all devices are known to hold the rate
@@ -145,7 +146,16 @@ def _best(search: _Search) -> Plan:
         if winner.level >= expected - margin and astray == margin:
             break
         margin = astray
-    return _explained(search, winner)
+    return _explained(search, _of_any_size(search, winner))
+
+
+def _of_any_size(search: _Search, winner: Winner | None) -> Winner | None:
+    """The best of the winner and fleets of the same proportions: the search looks at few sizes of each."""
+    if winner is None or winner.level is None or search.kinds[0].evaluator.ladder.devices is not None:
+        return winner
+    level = winner.level
+    sizes = [(one, level) for one in islice(smaller(winner.placement), MOST_SIZES)]
+    return race(search.verifier, [(winner.placement, level), *sizes])
 
 
 def _astray(search: _Search, winner: Winner) -> int:

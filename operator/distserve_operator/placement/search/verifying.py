@@ -65,16 +65,30 @@ class Verifier:
                 low += _CELL
                 upper = self._holds_level(placement, low + 2)
         else:
-            while not upper and not self._holds_level(placement, low):
-                low -= _CELL
-                if low + _CELL <= max(least, near - _FARTHEST):
-                    return None
-                upper = self._holds_level(placement, low + 2)
+            below = self._cell_below(placement, low, max(least, near - _FARTHEST))
+            if below is None:
+                return None
+            upper = below < low and self._holds_level(placement, below + 2)
+            low = below
         low += 2 * upper
         if low < 0 or low + 1 < least:
             return None
         reached = low + self._holds_level(placement, low + 1)
         return reached if reached >= least else None
+
+    def _cell_below(self, placement: Placement, low: int, floor: int) -> int | None:
+        """The cell that a candidate holds from `low` down; None: not even the lowest, with the `floor`, is held."""
+        lowest, stride = floor - floor % _CELL, _CELL
+        failed, held = low + _CELL, low
+        while not self._holds_level(placement, held):
+            if held == lowest or (stride == 2 * _CELL and not self._holds_level(placement, lowest)):
+                return None
+            failed, held = held, max(lowest, held - stride)
+            stride *= 2
+        while failed - held > _CELL:
+            middle = held + (failed - held) // 2 // _CELL * _CELL
+            held, failed = (middle, failed) if self._holds_level(placement, middle) else (held, middle)
+        return held
 
     def measure(self, placement: Placement, level: int | None) -> Candidate:
         """Goodput at the `level` that is held, None: none, and the interval that it lies in at 95 %."""

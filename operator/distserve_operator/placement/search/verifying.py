@@ -10,7 +10,7 @@ import numpy as np
 from distserve_operator.placement.answer import Candidate, Served
 from distserve_operator.placement.goodput import may_fail, served, steady
 from distserve_operator.placement.question import FiniteWindow, Question
-from distserve_operator.placement.rates import STEP
+from distserve_operator.placement.rates import LEVELS, STEP
 from distserve_operator.placement.search.evaluating import Evaluator, longest_run
 from distserve_operator.placement.search.joint import WIDEST
 from distserve_operator.placement.shape import Placement
@@ -61,7 +61,7 @@ class Verifier:
         if not upper and least > low and not (least == low + 1 and self._holds_level(placement, least)):
             return None  # with the highest that is left, which is soon known
         if upper:
-            while self._holds_level(placement, low + _CELL):
+            while low < 1 << LEVELS and self._holds_level(placement, low + _CELL):
                 low += _CELL
                 upper = self._holds_level(placement, low + 2)
         else:

@@ -1,6 +1,6 @@
 """What a search says: the plan, why it, and what else there was."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distserve_operator.placement.shape import Placement
 
@@ -46,6 +46,11 @@ class Candidate:
     def per_device(self) -> float:
         """Goodput per device."""
         return self.goodput / self.placement.devices
+
+    def at_least(self, rate: float) -> "Candidate":
+        """The same, known to hold a rate: one between two steps of the grid on which goodput is looked for."""
+        low, high = self.interval
+        return replace(self, goodput=max(self.goodput, rate), interval=(low, max(high, rate)))
 
 
 @dataclass(frozen=True, slots=True)

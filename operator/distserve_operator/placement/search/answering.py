@@ -7,9 +7,18 @@ from typing import Final
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
 from distserve_operator.placement.question import Affinity, FiniteWindow, Kind, Question
-from distserve_operator.placement.rates import PER_DEVICE, Ladder
+from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_below
 from distserve_operator.placement.search import explaining, joint, refusing
-from distserve_operator.placement.search.cells import bounded, cells_of, divided, narrowed, per_device, repeated
+from distserve_operator.placement.search.cells import (
+    bounded,
+    cells_of,
+    copies,
+    divided,
+    have_room,
+    narrowed,
+    per_device,
+    repeated,
+)
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.fewest import by_devices
 from distserve_operator.placement.search.paper import largest_that_fits, paper_rule
@@ -61,9 +70,14 @@ class _Search:
     question: Question
     kinds: list[_Searched]
     verifier: Verifier = field(init=False)
+    held: float = 0.0  # a rate that all fleets that were found hold on fresh paths
 
     def __post_init__(self) -> None:
         self.verifier = Verifier.of(self.question, self.kinds[0].evaluator)
+
+    def evaluator_of(self, placement: Placement) -> Evaluator:
+        """That of the kind that a placement is of."""
+        return next(kind.evaluator for kind in self.kinds if kind.of(placement))
 
 
 def plan(question: Question) -> Plan:
@@ -75,10 +89,92 @@ def plan(question: Question) -> Plan:
     if question.rule == "paper":
         return _by_the_paper(replace(question, only="disaggregated"), path)
     if question.rate is None:
-        return _best(_search_of(narrowed(question), path, PER_DEVICE))
+        return _best_per_device(question, path)
     if question.rate > per_device(some) * question.inventory.devices:
         return _with_most(question, path)
-    return _for_a_rate(question, path, *divided(question, cells_of(some)))
+    cells = cells_of(some)
+    if cells == 1:
+        return _for_a_rate(question, path, *divided(question, cells))
+    return _of_copies(question, path, question.rate, cells)
+
+
+def _best_per_device(question: Question, path: Path) -> Plan:
+    search = _search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)
+    return _explained(search, _best(search))
+
+
+def _of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
+    """Copies of the fleet with the fewest devices for one of so many parts of the rate, or of the best per device.
+
+    What is copied does not depend on how many nodes there are, so more of them never call for more devices. Where they
+    have no room for it, whatever fits is looked for.
+    """
+    fewest = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
+    search = _search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)
+    found = None
+    if fewest is not None and not _exceeds(search, rate / _devices(fewest, rate)):
+        found = _copied(question, *fewest, rate)
+    if found is not None:
+        return found
+    best = _best(search)
+    pairs = [fewest, None if best is None or best.level is None else (search, best)]
+    ordered = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
+    found = _copied(question, *ordered[0], rate) if ordered else None
+    return found or _of_what_fits(question, path, rate, cells, ordered[1:])
+
+
+def _of_what_fits(
+    question: Question, path: Path, rate: float, cells: int, found: Sequence[tuple[_Search, Winner]]
+) -> Plan:
+    """The fewest devices of copies that were found and of parts of all nodes; the most, if none holds the rate."""
+    parted = _for_a_rate(question, path, *divided(question, cells))
+    plans = [parted, *(plan for pair in found if (plan := _copied(question, *pair, rate)) is not None)]
+    feasible = [plan for plan in plans if plan.feasible and plan.chosen is not None]
+    return min(feasible, key=lambda plan: plan.chosen.placement.devices if plan.chosen else 0, default=parted)
+
+
+def _devices(found: tuple[_Search, Winner], rate: float) -> int:
+    """What copies that hold a rate take together."""
+    search, winner = found
+    return winner.placement.devices * _copies(search, winner.placement, _goodput(search, winner), rate)
+
+
+def _goodput(search: _Search, winner: Winner) -> float:
+    level = -1 if winner.level is None else winner.level
+    return max(search.held, search.verifier.evaluator.ladder.rate(winner.placement, level))
+
+
+def _exceeds(search: _Search, rate: float) -> bool:
+    """Whether some fleet holds more than so much per device on fresh paths."""
+    level, within = level_below(rate) + 1, joint.margin(search.question.slo)
+    kept = (joint.best(kind.evaluator, level, within=within).kept for kind in search.kinds)
+    near = (placement for some in kept for placement, _ in some)
+    return any(search.verifier.holds(one, search.verifier.evaluator.ladder.rate(one, level)) for one in near)
+
+
+def _copied(question: Question, search: _Search, winner: Winner, rate: float) -> Plan | None:
+    """Copies of the winner, or of another that takes fewer devices in copies; None: there is no room for them."""
+    chosen, others = _candidates(search, winner)
+    numbers = {chosen: _copies(search, chosen.placement, chosen.goodput, rate)}
+    numbers |= {one: copies(rate, one.goodput) for one in others}
+    devices = {one: number * one.placement.devices for one, number in numbers.items()}
+    for one in sorted((one for one in numbers if devices[one] <= devices[chosen]), key=lambda one: devices[one]):
+        if have_room(question, search.question, one.placement, numbers[one]):
+            rest, held = [other for other in numbers if other is not one], rate / numbers[one]
+            return repeated(question, _plan(search, one.at_least(held), rest, held), numbers[one])
+    return None
+
+
+def _copies(search: _Search, placement: Placement, goodput: float, rate: float) -> int:
+    """The fewest copies each of which holds its part of a rate; a step above `goodput` is known not to be held."""
+    least, most = copies(rate, goodput * STEP), copies(rate, goodput)
+    while least < most:
+        middle = (least + most) // 2
+        if search.verifier.holds(placement, rate / middle):
+            most = middle
+        else:
+            least = middle + 1
+    return most
 
 
 def _for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Plan:
@@ -86,22 +182,31 @@ def _for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> P
     few, more = ({part.inventory: part for part in (narrowed(cell, spare) for spare in some)} for some in (SPARE, FAR))
     found = _first_with_fewest(few.values(), path)
     if found is not None:
-        return repeated(question, found, cells)
+        return _in_parts(question, *found, cells)
     most = _with_most(question, path)
     if most.feasible:
         found = _first_with_fewest((part for part in more.values() if part.inventory not in few), path)
-    return most if found is None else repeated(question, found, cells)
+    return most if found is None else _in_parts(question, *found, cells)
 
 
-def _first_with_fewest(parts: Iterable[Question], path: Path) -> Plan | None:
+def _in_parts(question: Question, search: _Search, winner: Winner, cells: int) -> Plan:
+    """A fleet of so many cells, fewer where each holds more than its part."""
+    if question.rate is None or cells == 1:
+        return _explained(search, winner, search.question.rate)
+    found = _copied(question, search, winner, question.rate)
+    assert found is not None  # as many as there are parts have room
+    return found
+
+
+def _first_with_fewest(parts: Iterable[Question], path: Path) -> tuple[_Search, Winner] | None:
     return next((found for part in parts if (found := _with_fewest(part, path)) is not None), None)
 
 
-def _with_fewest(question: Question, path: Path) -> Plan | None:
+def _with_fewest(question: Question, path: Path) -> tuple[_Search, Winner] | None:
     """The fleet of one cell with the fewest devices that holds its rate; None: none is found."""
     search = _search_of(question, path, PER_DEVICE)
     winner = None if question.rate is None else _fewest(search, question.rate)
-    return None if winner is None else _explained(search, winner, held=True)
+    return None if winner is None else (search, winner)
 
 
 def _with_most(question: Question, path: Path) -> Plan:
@@ -109,7 +214,7 @@ def _with_most(question: Question, path: Path) -> Plan:
     room = narrowed(replace(question, rate=None)).inventory.devices
     cells, cell = divided(question, question.inventory.devices // room)
     whole = _search_of(cell, path, Ladder(cell.inventory.devices))
-    return repeated(question, _best(whole), cells)
+    return repeated(question, _explained(whole, _best(whole)), cells)
 
 
 def _search_of(question: Question, path: Path, ladder: Ladder) -> _Search:
@@ -125,7 +230,7 @@ def _kinds(question: Question) -> Sequence[Kind]:
     return KINDS[::-1] if crossing else KINDS
 
 
-def _best(search: _Search) -> Plan:
+def _best(search: _Search) -> Winner | None:
     """The highest level of all fleets, searched again where fresh paths show the search to have been far from it."""
     winner: Winner | None = None
     tested: frozenset[Placement] = frozenset()
@@ -146,7 +251,7 @@ def _best(search: _Search) -> Plan:
         if winner.level >= expected - margin and astray == margin:
             break
         margin = astray
-    return _explained(search, _of_any_size(search, winner))
+    return _of_any_size(search, winner)
 
 
 def _of_any_size(search: _Search, winner: Winner | None) -> Winner | None:
@@ -188,6 +293,7 @@ def _finalists(search: _Search, level: int, tested: frozenset[Placement], margin
 
 def _fewest(search: _Search, rate: float) -> Winner | None:
     """The best of the fleets with the fewest devices that hold a rate, on fresh paths too; None: none does."""
+    search.held = rate
     for kind in search.kinds:
         kind.finalists = _holding(kind.evaluator, search.verifier, rate)
     sizes = [kind.finalists[0][0].devices for kind in search.kinds if kind.finalists]
@@ -230,30 +336,32 @@ def _by_the_paper(question: Question, path: Path) -> Plan:
     near = evaluator.ladder.level(placement, evaluator.goodput(placement))
     searched.finalists = [(placement, near)]
     winner = race(search.verifier, searched.finalists)
-    found = _explained(search, winner, held=there_is == wanted)
+    if question.rate is not None and search.verifier.holds(placement, question.rate):
+        search.held = question.rate
+    found = _explained(search, winner, question.rate if there_is == wanted else None)
     return found if found.feasible and there_is is not None else refusing.too_few(question, found, wanted)
 
 
-def _explained(search: _Search, winner: Winner | None, held: bool = False) -> Plan:
-    """The plan for the best finalist, with the best of each kind and some that came close.
-
-    `held`: the rate asked for is known to be; else it is if the goodput reaches it.
-    """
-    verifier = search.verifier
+def _explained(search: _Search, winner: Winner | None, held: float | None = None) -> Plan:
+    """The plan for the best finalist, with the best of each kind and some that came close; `held`: see `_plan`."""
     if winner is None or winner.level is None:
         return refusing.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
-    chosen = verifier.measure(winner.placement, winner.level)
-    kind = next(kind for kind in search.kinds if kind.of(winner.placement))
-    others = [_measured(verifier, *one) for one in _others(search, winner)]
-    return explaining.explain(
-        search.question,
-        kind.evaluator,
-        verifier,
-        chosen,
-        [one for one in others if one.goodput > 0],
-        _counted(search),
-        held or search.question.rate is None or chosen.goodput >= search.question.rate,
-    )
+    return _plan(search, *_candidates(search, winner), held)
+
+
+def _plan(search: _Search, chosen: Candidate, others: Sequence[Candidate], held: float | None) -> Plan:
+    """`held`: a rate that the plan is for; else it is for the one asked for, if the goodput reaches it."""
+    asked = search.question if held is None else replace(search.question, rate=held)
+    feasible = held is not None or asked.rate is None or chosen.goodput >= asked.rate
+    evaluator = search.evaluator_of(chosen.placement)
+    return explaining.explain(asked, evaluator, search.verifier, chosen, others, _counted(search), feasible)
+
+
+def _candidates(search: _Search, winner: Winner) -> tuple[Candidate, list[Candidate]]:
+    """The winner and others as measured on fresh paths; all hold the rate that fleets were searched for."""
+    chosen = search.verifier.measure(winner.placement, winner.level)
+    others = [_measured(search.verifier, *one) for one in _others(search, winner)]
+    return chosen.at_least(search.held), [one.at_least(search.held) for one in others if one.goodput > 0]
 
 
 def _others(search: _Search, winner: Winner) -> Iterable[Finalist]:

@@ -1,8 +1,8 @@
 """Large fleets as equal cells.
 
 Pooling gains nothing beyond some dozens of instances, and a simulation of thousands says no more than one of a part. So
-a rate that needs more than a cell's devices is cut into equal parts, each is planned alone, and the fleet is that many
-copies. Dispatch over all cells can only be better.
+a rate that needs more than a cell's devices is cut into equal parts, one is planned alone, and the fleet is as many
+copies as the rate takes. Dispatch over all cells can only be better.
 """
 
 import math
@@ -14,11 +14,13 @@ from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.search import explaining
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.spaces import CHUNKS, shapes
+from distserve_operator.placement.search.spaces import CHUNKS, fits, shapes
+from distserve_operator.placement.serving import link_of
 from distserve_operator.placement.shape import Colocated, Placement, Pool
 
-IN_FLIGHT: Final = 1000  # requests of a cell: what a run of the simulation follows well
-POOLED: Final = 64  # instances of a cell, as the bounds count them: more hardly gain by pooling
+IN_FLIGHT: Final = 1000  # requests of a cell where no rate is asked for: what a run of the simulation follows well
+CROWD: Final = 1250  # the same of a part of a rate: larger ones round less
+POOLED: Final = 128  # instances of a cell, as the bounds count them: more hardly gain by pooling
 INSTANCES: Final = 8  # of the smallest shape, that are searched of a large cluster, at least
 SEARCHED: Final = 32  # devices, if no more requests than that are in flight there
 
@@ -39,10 +41,10 @@ def cells_of(question: Question) -> int:
     if question.rate is None or isinstance(question.window, FiniteWindow):
         return 1
     evaluator = _bounds_of(question)
-    running = _in_flight(question, evaluator, question.rate) / IN_FLIGHT
+    running = _in_flight(question, evaluator, question.rate) / CROWD
     least = _least_devices(question, evaluator, question.rate)
     instances = 0.0 if math.isinf(least) else least / smallest(question) / POOLED
-    return max(1, math.ceil(max(running, instances)))
+    return max(1, math.floor(max(running, instances)))
 
 
 def _in_flight(question: Question, evaluator: Evaluator, rate: float) -> float:
@@ -104,24 +106,42 @@ def bounded(inventory: Inventory, devices: int) -> Inventory:
     return replace(inventory, free=tuple(nodes[:kept]), most=min(inventory.most, devices), beyond=left_out)
 
 
+def copies(rate: float, goodput: float) -> int:
+    """How many cells of a goodput a rate takes; a rate that was divided by a number takes no more than that."""
+    return max(1, math.ceil(rate / goodput * (1 - 1e-9)))
+
+
 def repeated(question: Question, plan: Plan, cells: int) -> Plan:
-    """The plan of a whole fleet of so many cells; what holds nothing stays as it is."""
+    """The plan of a whole fleet of so many cells; what holds nothing stays as it is.
+
+    Other candidates come in as many cells of theirs as the rate takes, or as there is room for.
+    """
     if cells == 1 or plan.chosen is None or plan.chosen.goodput == 0:
         return plan
-    chosen = _candidate(plan.chosen, cells)
-    split, both = (_any_candidate(one, cells) for one in (plan.best_disaggregated, plan.best_colocated))
-    note = f"{cells} equal parts of {plan.chosen.placement} each"
-    return replace(
-        plan,
-        chosen=chosen,
-        served=_served(plan.served, cells),
-        binding=f"{plan.binding} (each of {cells} equal parts)",
-        reasons=(*explaining.reasons(question, chosen, split, both, plan.feasible), note),
-        runner_up=_any_candidate(plan.runner_up, cells),
-        best_disaggregated=split,
-        best_colocated=both,
-        top=tuple(_candidate(candidate, cells) for candidate in plan.top),
-    )
+    chosen, served = _candidate(plan.chosen, cells), _served(plan.served, cells)
+    rate = question.rate if plan.feasible else None
+    others = [_candidate(one, cells if rate is None else _number(question, one, rate)) for one in plan.top[1:]]
+    if rate is not None:
+        chosen, served = chosen.at_least(rate), None if served is None else replace(served, rate=rate)
+    return explaining.explain_copies(question, plan, chosen, others, served, cells)
+
+
+def have_room(question: Question, cell: Question, placement: Placement, cells: int) -> bool:
+    """Whether the nodes have room for so many cells, and links no slower than each was planned with alone."""
+    fleet = _times(placement, cells)
+    if not fits(fleet, question.inventory):
+        return False
+    if isinstance(fleet, Colocated) or isinstance(placement, Colocated):
+        return True
+    least = link_of(cell, placement).bytes_per_second * (1 - 1e-9)
+    return link_of(question, fleet).bytes_per_second >= least
+
+
+def _number(question: Question, candidate: Candidate, rate: float) -> int:
+    number = min(copies(rate, candidate.goodput), question.inventory.devices // candidate.placement.devices)
+    while number > 1 and not fits(_times(candidate.placement, number), question.inventory):
+        number -= 1
+    return max(1, number)
 
 
 def _room(question: Question, rate: float | None, spare: int) -> int:
@@ -152,10 +172,6 @@ def _in_flight_per_device(question: Question, evaluator: Evaluator) -> float:
 
 def _bounds_of(question: Question) -> Evaluator:
     return Evaluator(question, question.workload.sample(question.seed, question.window.requests))
-
-
-def _any_candidate(candidate: Candidate | None, cells: int) -> Candidate | None:
-    return None if candidate is None else _candidate(candidate, cells)
 
 
 def _candidate(candidate: Candidate, cells: int) -> Candidate:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan
+from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
 from distserve_operator.placement.bounds import largest_batch, step_seconds
 from distserve_operator.placement.goodput import served
 from distserve_operator.placement.memory import block_bytes_per_device, weight_bytes_per_device
@@ -32,10 +32,7 @@ def explain(
 ) -> Plan:
     """The plan for the chosen candidate."""
     rate = question.rate if question.rate is not None and feasible else chosen.goodput
-    ranked = sorted(others, key=lambda one: _rank(question, one))
-    split = next((one for one in (chosen, *ranked) if isinstance(one.placement, Disaggregated)), None)
-    both = next((one for one in (chosen, *ranked) if isinstance(one.placement, Colocated)), None)
-    runner_up = ranked[0] if ranked else None
+    compared = compare(question, chosen, others)
     return Plan(
         feasible=feasible,
         chosen=chosen,
@@ -43,15 +40,61 @@ def explain(
         kv=kv_move(question, evaluator, chosen.placement),
         memory_per_device=memory(question, chosen.placement),
         binding=binding(question, evaluator, chosen),
-        reasons=tuple(reasons(question, chosen, split, both, feasible)),
-        runner_up=runner_up,
-        runner_up_lost=_why_lost(question, chosen, runner_up) if runner_up else "",
-        best_disaggregated=split,
-        best_colocated=both,
-        flip_overlap=flip_overlap(question, evaluator, split, both),
-        top=(chosen, *ranked),
+        reasons=tuple(_reasons(question, compared, feasible)),
+        runner_up=compared.runner_up,
+        runner_up_lost=compared.runner_up_lost,
+        best_disaggregated=compared.split,
+        best_colocated=compared.both,
+        flip_overlap=flip_overlap(question, evaluator, compared.split, compared.both),
+        top=compared.ranked,
         counted=counted,
         source=question.latency.source,
+    )
+
+
+def explain_copies(
+    question: Question, plan: Plan, chosen: Candidate, others: Sequence[Candidate], served: Served | None, cells: int
+) -> Plan:
+    """The plan of one cell as that of a whole fleet of so many, with the same candidates in the counts of fleets."""
+    assert plan.chosen is not None
+    compared = compare(question, chosen, others)
+    return replace(
+        plan,
+        chosen=chosen,
+        served=served,
+        binding=f"{plan.binding} (each of {cells} equal parts)",
+        reasons=tuple(_reasons(question, compared, plan.feasible, f"{cells} equal parts of {plan.chosen.placement}")),
+        runner_up=compared.runner_up,
+        runner_up_lost=compared.runner_up_lost,
+        best_disaggregated=compared.split,
+        best_colocated=compared.both,
+        top=compared.ranked,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The chosen candidate beside others: `ranked` are all of them, itself first, then the best of the others."""
+
+    chosen: Candidate
+    ranked: tuple[Candidate, ...]
+    split: Candidate | None
+    both: Candidate | None
+    runner_up: Candidate | None
+    runner_up_lost: str
+
+
+def compare(question: Question, chosen: Candidate, others: Sequence[Candidate]) -> Compared:
+    """Rank the candidates by what the question asks for."""
+    ranked = (chosen, *sorted(others, key=lambda one: _rank(question, one)))
+    runner_up = next(iter(ranked[1:]), None)
+    return Compared(
+        chosen,
+        ranked,
+        next((one for one in ranked if isinstance(one.placement, Disaggregated)), None),
+        next((one for one in ranked if isinstance(one.placement, Colocated)), None),
+        runner_up,
+        _why_lost(question, chosen, runner_up) if runner_up else "",
     )
 
 
@@ -163,12 +206,16 @@ def flip_overlap(
     return round(high, 3)
 
 
-def reasons(
-    question: Question, chosen: Candidate, split: Candidate | None, both: Candidate | None, feasible: bool
-) -> list[str]:
-    """Why the chosen one, and how the two kinds of fleet compare."""
+def _reasons(question: Question, compared: Compared, feasible: bool, parts: str | None = None) -> list[str]:
+    """Why the chosen one, and how the two kinds of fleet compare. `parts`: what the whole fleet is made of."""
     sentences = []
-    if question.rate is not None and feasible:
+    chosen, split, both = compared.chosen, compared.split, compared.both
+    if question.rate is not None and feasible and parts is not None:
+        sentences.append(
+            f"{chosen.placement}: its {chosen.placement.devices} devices are the fewest that were found to hold "
+            f"{question.rate:g} req/s in equal parts; unequal ones might do with some fewer"
+        )
+    elif question.rate is not None and feasible:
         sentences.append(
             f"{chosen.placement}: no fleet with fewer than its {chosen.placement.devices} devices "
             f"was found to hold {question.rate:g} req/s"
@@ -182,7 +229,7 @@ def reasons(
         sentences.append(f"{chosen.placement} has the best goodput per device: {chosen.per_device:.3g} req/s")
     if split is not None and both is not None:
         sentences.append(_verdict(split, both))
-    return sentences
+    return sentences if parts is None else [*sentences, f"{parts} each"]
 
 
 def _verdict(split: Candidate, both: Candidate) -> str:

@@ -1,5 +1,6 @@
 """Large fleets are cut into cells, and neither the cut nor the rate asked for changes what devices can hold."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,13 @@ from distserve_operator.placement.workload.workload import Workload
 
 SHORT = Fixed(1500, 1)
 BURSTS: dict[str, Any] = {"model": "llama-3.1-8b", "slo": Slo(0.6, 0.06), "affinity": Affinity.AUTO}
+LONG_ANSWERS: dict[str, Any] = {
+    "model": "llama-3.1-8b",
+    "slo": Slo(0.2, 0.025),
+    "lengths": LogNormal(60, 2.0, 600, 1.5),
+}
+WIDE: dict[str, Any] = {"model": "llama-3.1-405b", "slo": Slo(5.0, 0.15), "lengths": LogNormal(760, 0.7, 190, 1.2)}
+CLUSTER: dict[str, Any] = {"gpu": "H100-80GB", "per_node": 8, "affinity": Affinity.AUTO}
 MANY: dict[str, Any] = {"nodes": 1250, "per_node": 8, "lengths": Fixed(512, 8)}
 
 
@@ -83,3 +91,46 @@ def test_what_devices_hold_at_best_is_held_when_it_is_asked_for(share: float) ->
     assert most.chosen is not None
     assert not most.feasible
     assert plan(replace(bursts, rate=share * most.chosen.goodput)).feasible
+
+
+def devices_for(rate: float, nodes: int, load: dict[str, Any]) -> int:
+    asked = question(**CLUSTER, **load, nodes=nodes, rate=rate)
+    found = plan(asked)
+    assert found.feasible
+    assert found.chosen is not None
+    assert found.chosen.goodput >= rate
+    assert fits(found.chosen.placement, asked.inventory)
+    return found.chosen.placement.devices
+
+
+@pytest.mark.parametrize(("load", "rate", "few"), [(LONG_ANSWERS, 20_000.0, 182), (WIDE, 150.0, 42)])
+def test_more_nodes_never_need_more_devices_for_a_rate(load: dict[str, Any], rate: float, few: int) -> None:
+    """B37, where fleets are cut into cells."""
+    assert devices_for(rate, 1250, load) <= devices_for(rate, few, load)
+
+
+def test_a_rate_takes_no_more_devices_than_copies_of_the_best_per_device() -> None:
+    best = plan(question(**CLUSTER, **WIDE, nodes=1250)).chosen
+    assert best is not None
+    assert devices_for(1000.0, 1250, WIDE) <= math.ceil(1000 / best.goodput) * best.placement.devices
+
+
+def test_a_fleet_that_holds_a_rate_between_two_steps_of_the_grid_has_at_least_this_goodput() -> None:
+    per_step = 1.01
+    alone = plan(question(per_node=2)).chosen
+    assert alone is not None
+    for share in (per_step**-0.5, per_step**-0.25, per_step**0.25):
+        found = plan(question(per_node=2, rate=share * alone.goodput))
+        if found.feasible:
+            assert found.chosen is not None
+            assert found.chosen.goodput >= share * alone.goodput
+            assert found.chosen.interval[1] >= found.chosen.goodput
+
+
+def test_a_fleet_of_equal_parts_does_not_claim_that_none_has_fewer_devices() -> None:
+    found = plan(question(**MANY, rate=20_000.0))
+    assert found.feasible
+    assert found.served is not None
+    assert found.served.rate == 20_000.0
+    assert "equal parts" in found.reasons[0]
+    assert not any("no fleet with fewer" in reason for reason in found.reasons)

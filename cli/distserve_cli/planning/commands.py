@@ -21,9 +21,11 @@ FILE = click.Path(dir_okay=False, path_type=pathlib.Path)
 @click.command("plan")
 @shared_options
 @search_options
-@click.option("--top", type=Whole(quantities.COUNT), default=5, show_default=True, help="Candidates to list.")
+@click.option(
+    "--top", type=Whole(quantities.COUNT), help="Candidates to measure and list; by default those that say why."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def plan_command(filename: TextIO | None, top: int, output: str, **options: object) -> None:
+def plan_command(filename: TextIO | None, top: int | None, output: str, **options: object) -> None:
     """Find the placement: with --rate the fewest devices that hold it, else the best goodput per device."""
     wishes = _wishes(filename, options)
     if wishes.placed:

@@ -17,8 +17,8 @@ PLACEMENT_KEYS: Final = ("shape", "prefill", "decode", "colocated", "units", "se
 NO_CANDIDATE: Final[Json] = dict.fromkeys((*PLACEMENT_KEYS, "goodput", "goodputPerDevice", "goodputInterval"))
 
 
-def answer_json(answer: Answer, top: int) -> Json:
-    """All of a plan; `top` candidates are listed."""
+def answer_json(answer: Answer, top: int | None) -> Json:
+    """All of a plan; `top` candidates are listed, None: all that were measured."""
     plan = answer.plan
     return {
         "feasible": plan.feasible,

@@ -1,6 +1,7 @@
 """Carries out `distserve plan`: asks, and prints the answer."""
 
 import json
+from dataclasses import replace
 
 import click
 import yaml
@@ -12,9 +13,9 @@ from distserve_cli.planning.tables import print_plan
 from distserve_cli.planning.wishes import Wishes
 
 
-def run_search(wishes: Wishes, top: int, output: str) -> None:
-    """Print the plan as `output`: table, json or yaml. Raises BadInput."""
-    plan = answer_json(answer(question_of(wishes)), top)
+def run_search(wishes: Wishes, top: int | None, output: str) -> None:
+    """Print the plan as `output`: table, json or yaml, with `top` candidates. Raises BadInput."""
+    plan = answer_json(answer(replace(question_of(wishes), listed=top)), top)
     match output:
         case "json":
             click.echo(json.dumps(plan, indent=2, allow_nan=False))

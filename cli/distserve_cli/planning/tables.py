@@ -1,7 +1,7 @@
 """Answers for a person's eyes; everything that is shown is taken from the plain data of `rendering`."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -106,7 +106,7 @@ def _sentences(plan: Json) -> Iterator[tuple[str, str]]:
 def _others(plan: Json) -> Table:
     table = Table("CANDIDATE", "KV", "DEVICES", "GOODPUT", "PER DEVICE", "INTERVAL", box=None)
     alternatives = plan["alternatives"]
-    for one in _distinct([alternatives["disaggregated"], alternatives["colocated"], *alternatives["top"]]):
+    for one in sorted(alternatives["top"], key=lambda one: -(one["goodputPerDevice"] or 0)):
         interval = " to ".join(map(_figure, one["goodputInterval"]))
         goodputs = map(_figure, (one["goodput"], one["goodputPerDevice"]))
         table.add_row(one["shape"], _way(one), str(one["devices"]), *goodputs, interval)
@@ -118,14 +118,6 @@ def _way(one: Json) -> str:
     if one["colocated"] is not None:
         return "stays"
     return "any node" if one["segments"] is None else "in nodes"
-
-
-def _distinct(candidates: Iterable[Json | None]) -> list[Json]:
-    found: list[Json] = []
-    for one in candidates:
-        if one is not None and one not in found:
-            found.append(one)
-    return sorted(found, key=lambda one: -(one["goodputPerDevice"] or 0))
 
 
 def _all_percentiles(latency: Json | None) -> list[str]:

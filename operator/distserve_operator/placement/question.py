@@ -53,3 +53,4 @@ class Question:
     deepest: int | None = None  # stages that an instance may have at most; None: as many as it has layers
     window: Steady | FiniteWindow = Steady()
     seed: int = 0
+    listed: int | None = None  # candidates to measure in all, if there are so many; None: those that tell why

@@ -93,6 +93,22 @@ def test_top_lists_so_many_candidates() -> None:
     assert len(plan_of(*SMALL, "--top", "2")["alternatives"]["top"]) == 2
 
 
+@pytest.mark.parametrize("load", [[], ["--rate", "2"]], ids=["per device", "for a rate"])
+def test_top_measures_more_candidates_than_say_why(load: list[str]) -> None:
+    usual = plan_of(*SMALL, *load)
+    more = plan_of(*SMALL, *load, "--top", "7")
+    assert more["shape"] == usual["shape"]
+    shapes = [one["shape"] for one in more["alternatives"]["top"]]
+    assert len(shapes) == 7 > len(usual["alternatives"]["top"])
+    assert len(set(shapes)) == 7
+    assert all(one["goodput"] > 0 for one in more["alternatives"]["top"])
+
+
+def test_a_table_without_candidates_has_no_rows_of_them() -> None:
+    assert "CANDIDATE" not in run(*SMALL, "--top", "0").stdout
+    assert "CANDIDATE" in run(*SMALL, "--top", "1").stdout
+
+
 RESOURCE = """
 kind: DistServeDeployment
 spec:

@@ -1,8 +1,9 @@
 """From a question to a plan: search both kinds of fleet, verify the finalists, choose, explain."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from heapq import merge
+from itertools import chain, islice
 from typing import Final
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
@@ -87,7 +88,7 @@ def plan(question: Question) -> Plan:
         return refusing.nothing_fits(question)
     path = path_of(question)
     if question.rule == "paper":
-        return _by_the_paper(replace(question, only="disaggregated"), path)
+        return _by_the_paper(replace(question, only="disaggregated", listed=None), path)
     if question.rate is None:
         return _best_per_device(question, path)
     if question.rate > per_device(some) * question.inventory.devices:
@@ -364,12 +365,31 @@ def _candidates(search: _Search, winner: Winner) -> tuple[Candidate, list[Candid
     return chosen.at_least(search.held), [one.at_least(search.held) for one in others if one.goodput > 0]
 
 
-def _others(search: _Search, winner: Winner) -> Iterable[Finalist]:
-    """The best of each kind, then those that the search liked next."""
+def _others(search: _Search, winner: Winner) -> list[Finalist]:
+    """The best of each kind, then those that the search liked next; as many as are asked for, if there are."""
     close = sorted((one for kind in search.kinds for one in kind.finalists), key=lambda one: -one[1])
     bests = [kind.best for kind in search.kinds if kind.best is not None]
     found = dict(one for one in [*bests, *close] if one[0] != winner.placement)
-    return list(found.items())[: len(search.kinds) - 1 + RUNNERS_UP]
+    wanted = max(len(search.kinds) - 1 + RUNNERS_UP, (search.question.listed or 0) - 1)
+    if wanted > len(found):
+        found |= dict(islice(_more(search, {winner.placement, *found}), wanted - len(found)))
+    return list(found.items())[:wanted]
+
+
+def _more(search: _Search, known: set[Placement]) -> Iterator[Finalist]:
+    """Candidates of all kinds but those known: that hold the rate, fewest devices first, or the next best."""
+    if search.held:
+        each = (chain.from_iterable(by_devices(kind.evaluator, search.held)) for kind in search.kinds)
+        for placement in merge(*each, key=lambda one: one.devices):
+            if placement not in known and search.verifier.holds(placement, search.held):
+                yield _expected(search.verifier.evaluator, placement, search.held)
+        return
+    while True:
+        near = [one for kind in search.kinds for one in joint.best(kind.evaluator, without=frozenset(known)).kept]
+        if not near:
+            return
+        known = known | {placement for placement, _ in near}
+        yield from sorted(near, key=lambda one: -one[1])
 
 
 def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:

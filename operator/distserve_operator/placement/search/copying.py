@@ -1,0 +1,133 @@
+"""Fleets for a rate: the fewest devices that hold it, or copies of a part of it where that takes many."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from distserve_operator.placement.answer import Plan
+from distserve_operator.placement.question import Question
+from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_below
+from distserve_operator.placement.search import joint
+from distserve_operator.placement.search.cells import copies, divided, have_room, narrowed, repeated
+from distserve_operator.placement.search.racing import Winner
+from distserve_operator.placement.search.searching import Search, best, fewest, search_of
+from distserve_operator.placement.search.telling import candidates, explained, plan_of
+from distserve_operator.placement.shape import Placement
+from distserve_operator.placement.workload.path import Path
+
+SPARE: Final = (2, 4)  # times the devices that the bounds call for; more where fewer did not do
+FAR: Final = (16, 64)  # the same, where all devices are known to hold the rate
+
+
+def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
+    """Copies of the fleet with the fewest devices for one of so many parts of the rate, or of the best per device.
+
+    What is copied does not depend on how many nodes there are, so more of them never call for more devices. Where they
+    have no room for it, whatever fits is looked for.
+    """
+    part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
+    search = search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)
+    found = None
+    if part is not None and not _exceeds(search, rate / _devices(part, rate)):
+        found = _copied(question, *part, rate)
+    if found is not None:
+        return found
+    winner = best(search)
+    pairs = [part, None if winner is None or winner.level is None else (search, winner)]
+    ordered = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
+    found = _copied(question, *ordered[0], rate) if ordered else None
+    return found or _of_what_fits(question, path, rate, cells, ordered[1:])
+
+
+def _of_what_fits(
+    question: Question, path: Path, rate: float, cells: int, found: Sequence[tuple[Search, Winner]]
+) -> Plan:
+    """The fewest devices of copies that were found and of parts of all nodes; the most, if none holds the rate."""
+    parted = for_a_rate(question, path, *divided(question, cells))
+    plans = [parted, *(plan for pair in found if (plan := _copied(question, *pair, rate)) is not None)]
+    feasible = [plan for plan in plans if plan.feasible and plan.chosen is not None]
+    return min(feasible, key=lambda plan: plan.chosen.placement.devices if plan.chosen else 0, default=parted)
+
+
+def _devices(found: tuple[Search, Winner], rate: float) -> int:
+    """What copies that hold a rate take together."""
+    search, winner = found
+    return winner.placement.devices * _copies(search, winner.placement, _goodput(search, winner), rate)
+
+
+def _goodput(search: Search, winner: Winner) -> float:
+    level = -1 if winner.level is None else winner.level
+    return max(search.held, search.verifier.evaluator.ladder.rate(winner.placement, level))
+
+
+def _exceeds(search: Search, rate: float) -> bool:
+    """Whether some fleet holds more than so much per device on fresh paths."""
+    level, within = level_below(rate) + 1, joint.margin(search.question.slo)
+    kept = (joint.best(kind.evaluator, level, within=within).kept for kind in search.kinds)
+    near = (placement for some in kept for placement, _ in some)
+    return any(search.verifier.holds(one, search.verifier.evaluator.ladder.rate(one, level)) for one in near)
+
+
+def _copied(question: Question, search: Search, winner: Winner, rate: float) -> Plan | None:
+    """Copies of the winner, or of another that takes fewer devices in copies; None: there is no room for them."""
+    chosen, others = candidates(search, winner)
+    numbers = {chosen: _copies(search, chosen.placement, chosen.goodput, rate)}
+    numbers |= {one: copies(rate, one.goodput) for one in others}
+    devices = {one: number * one.placement.devices for one, number in numbers.items()}
+    for one in sorted((one for one in numbers if devices[one] <= devices[chosen]), key=lambda one: devices[one]):
+        if have_room(question, search.question, one.placement, numbers[one]):
+            rest, held = [other for other in numbers if other is not one], rate / numbers[one]
+            return repeated(question, plan_of(search, one.at_least(held), rest, held), numbers[one])
+    return None
+
+
+def _copies(search: Search, placement: Placement, goodput: float, rate: float) -> int:
+    """The fewest copies each of which holds its part of a rate; a step above `goodput` is known not to be held."""
+    least, most = copies(rate, goodput * STEP), copies(rate, goodput)
+    while least < most:
+        middle = (least + most) // 2
+        if search.verifier.holds(placement, rate / middle):
+            most = middle
+        else:
+            least = middle + 1
+    return most
+
+
+def for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Plan:
+    """The fewest devices that hold the rate, else the most that all hold."""
+    few, more = ({part.inventory: part for part in (narrowed(cell, spare) for spare in some)} for some in (SPARE, FAR))
+    found = _first_with_fewest(few.values(), path)
+    if found is not None:
+        return _in_parts(question, *found, cells)
+    most = with_most(question, path)
+    if most.feasible:
+        found = _first_with_fewest((part for part in more.values() if part.inventory not in few), path)
+    return most if found is None else _in_parts(question, *found, cells)
+
+
+def _in_parts(question: Question, search: Search, winner: Winner, cells: int) -> Plan:
+    """A fleet of so many cells, fewer where each holds more than its part."""
+    if question.rate is None or cells == 1:
+        return explained(search, winner, search.question.rate)
+    found = _copied(question, search, winner, question.rate)
+    assert found is not None  # as many as there are parts have room
+    return found
+
+
+def _first_with_fewest(parts: Iterable[Question], path: Path) -> tuple[Search, Winner] | None:
+    return next((found for part in parts if (found := _with_fewest(part, path)) is not None), None)
+
+
+def _with_fewest(question: Question, path: Path) -> tuple[Search, Winner] | None:
+    """The fleet of one cell with the fewest devices that holds its rate; None: none is found."""
+    search = search_of(question, path, PER_DEVICE)
+    winner = None if question.rate is None else fewest(search, question.rate)
+    return None if winner is None else (search, winner)
+
+
+def with_most(question: Question, path: Path) -> Plan:
+    """The fleet that holds the highest rate; how it is cut into cells does not depend on the rate asked for."""
+    room = narrowed(replace(question, rate=None)).inventory.devices
+    cells, cell = divided(question, question.inventory.devices // room)
+    whole = search_of(cell, path, Ladder(cell.inventory.devices))
+    return repeated(question, explained(whole, best(whole)), cells)

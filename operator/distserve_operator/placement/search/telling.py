@@ -1,0 +1,78 @@
+"""What is told of a search: the winner as measured, the others beside it, and why."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from heapq import merge
+from itertools import chain, islice
+from typing import Final
+
+from distserve_operator.placement.answer import Candidate, Counted, Plan
+from distserve_operator.placement.search import explaining, joint, refusing
+from distserve_operator.placement.search.fewest import by_devices
+from distserve_operator.placement.search.racing import Finalist, Winner
+from distserve_operator.placement.search.searching import Search, expected
+from distserve_operator.placement.search.verifying import Verifier
+from distserve_operator.placement.shape import Placement
+
+RUNNERS_UP: Final = 1  # measured besides the best of each kind
+
+
+def explained(search: Search, winner: Winner | None, held: float | None = None) -> Plan:
+    """The plan for the best finalist, with the best of each kind and some that came close; `held`: see `plan_of`."""
+    if winner is None or winner.level is None:
+        return refusing.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
+    return plan_of(search, *candidates(search, winner), held)
+
+
+def plan_of(search: Search, chosen: Candidate, others: Sequence[Candidate], held: float | None) -> Plan:
+    """`held`: a rate that the plan is for; else it is for the one asked for, if the goodput reaches it."""
+    asked = search.question if held is None else replace(search.question, rate=held)
+    feasible = held is not None or asked.rate is None or chosen.goodput >= asked.rate
+    evaluator = search.evaluator_of(chosen.placement)
+    return explaining.explain(asked, evaluator, search.verifier, chosen, others, _counted(search), feasible)
+
+
+def candidates(search: Search, winner: Winner) -> tuple[Candidate, list[Candidate]]:
+    """The winner and others as measured on fresh paths; all hold the rate that fleets were searched for."""
+    chosen = search.verifier.measure(winner.placement, winner.level)
+    others = [_measured(search.verifier, *one) for one in _others(search, winner)]
+    return chosen.at_least(search.held), [one.at_least(search.held) for one in others if one.goodput > 0]
+
+
+def _others(search: Search, winner: Winner) -> list[Finalist]:
+    """The best of each kind, then those that the search liked next; as many as are asked for, if there are."""
+    close = sorted((one for kind in search.kinds for one in kind.finalists), key=lambda one: -one[1])
+    bests = [kind.best for kind in search.kinds if kind.best is not None]
+    found = dict(one for one in [*bests, *close] if one[0] != winner.placement)
+    wanted = max(len(search.kinds) - 1 + RUNNERS_UP, (search.question.listed or 0) - 1)
+    if wanted > len(found):
+        found |= dict(islice(_more(search, {winner.placement, *found}), wanted - len(found)))
+    return list(found.items())[:wanted]
+
+
+def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:
+    """Candidates of all kinds but those known: that hold the rate, fewest devices first, or the next best."""
+    if search.held:
+        each = (chain.from_iterable(by_devices(kind.evaluator, search.held)) for kind in search.kinds)
+        for placement in merge(*each, key=lambda one: one.devices):
+            if placement not in known and search.verifier.holds(placement, search.held):
+                yield expected(search.verifier.evaluator, placement, search.held)
+        return
+    while True:
+        near = [one for kind in search.kinds for one in joint.best(kind.evaluator, without=frozenset(known)).kept]
+        if not near:
+            return
+        known = known | {placement for placement, _ in near}
+        yield from sorted(near, key=lambda one: -one[1])
+
+
+def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:
+    return verifier.measure(placement, verifier.level(placement, near))
+
+
+def _counted(search: Search) -> Counted:
+    return Counted(
+        len({placement for kind in search.kinds for placement in kind.evaluator.seen}),
+        sum(kind.pruned for kind in search.kinds),
+        sum(kind.evaluator.simulations for kind in search.kinds),
+    )

@@ -70,14 +70,13 @@ def mixed_rules(question: Question, placement: Colocated) -> MixedRules:
 
 
 def prefill_tokens(latency: LatencyModel, law: StepLaw) -> int:
-    """Tokens of one batch of a prefill instance: L_m (paper, section 4.3), or what the engine takes if that is less."""
-    saturating = saturating_tokens(law)
-    return min(latency.rules.prefill_tokens or saturating, saturating)
+    """Tokens of one batch of a prefill instance."""
+    return latency.rules.prefill_tokens or saturating_tokens(law)
 
 
 def colocated_tokens(latency: LatencyModel, law: StepLaw) -> int:
-    """Tokens of one batch of prompts that requests wait for which decode: what the engine takes, by default L_m."""
-    return latency.rules.prefill_tokens or saturating_tokens(law)
+    """Tokens of one batch of prompts that requests wait for which decode."""
+    return latency.rules.colocated_tokens or prefill_tokens(latency, law)
 
 
 def prefill_planes(law: StepLaw) -> Table:

@@ -8,6 +8,6 @@ from distserve_operator.placement.latency.law import EngineRules
 ENGINE_RULES: Final = MappingProxyType[str, EngineRules](
     {
         "distserve": EngineRules(),
-        "vllm": EngineRules(prefill_tokens=2048, prefill_requests=256, decode_requests=256),
+        "vllm": EngineRules(colocated_tokens=2048, prefill_requests=256, decode_requests=256),
     }
 )

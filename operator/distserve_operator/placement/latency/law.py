@@ -48,6 +48,7 @@ class EngineRules:
     """Bounds of an engine's scheduler. `prefill_tokens` None: as many as saturate the device (L_m, paper 4.3)."""
 
     prefill_tokens: int | None = None
+    colocated_tokens: int | None = None  # of a batch that requests wait for which decode; None: `prefill_tokens`
     prefill_requests: int = 128
     decode_requests: int = 1024
     spare_blocks: float = 0.0  # share of all blocks that an admission to decode leaves free

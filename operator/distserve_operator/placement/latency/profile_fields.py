@@ -45,6 +45,7 @@ def _rules(fields: Fields) -> EngineRules:
     usual = EngineRules()
     rules = EngineRules(
         prefill_tokens=fields.optional_count("prefillTokens"),
+        colocated_tokens=fields.optional_count("colocatedTokens"),
         prefill_requests=fields.count("prefillRequests", usual.prefill_requests),
         decode_requests=fields.count("decodeRequests", usual.decode_requests),
         spare_blocks=fields.amount("spareBlocks", usual.spare_blocks, most=1.0),

@@ -55,8 +55,8 @@ def _document(profile: Profile) -> dict[str, Any]:
 
 
 def _rules(rules: EngineRules) -> dict[str, Any]:
-    first = {} if rules.prefill_tokens is None else {"prefillTokens": rules.prefill_tokens}
-    return first | {
+    tokens = {"prefillTokens": rules.prefill_tokens, "colocatedTokens": rules.colocated_tokens}
+    return {name: count for name, count in tokens.items() if count is not None} | {
         "prefillRequests": rules.prefill_requests,
         "decodeRequests": rules.decode_requests,
         "spareBlocks": rules.spare_blocks,

@@ -44,10 +44,10 @@ def _others(search: Search, winner: Winner) -> list[Finalist]:
     close = sorted((one for kind in search.kinds for one in kind.finalists), key=lambda one: -one[1])
     bests = [kind.best for kind in search.kinds if kind.best is not None]
     found = dict(one for one in [*bests, *close] if one[0] != winner.placement)
-    wanted = max(len(search.kinds) - 1 + RUNNERS_UP, (search.question.listed or 0) - 1)
-    if wanted > len(found):
-        found |= dict(islice(_more(search, {winner.placement, *found}), wanted - len(found)))
-    return list(found.items())[:wanted]
+    listed = (search.question.listed or 0) - 1
+    if listed > len(found):
+        found |= dict(islice(_more(search, {winner.placement, *found}), listed - len(found)))
+    return list(found.items())[: max(len(search.kinds) - 1 + RUNNERS_UP, listed)]
 
 
 def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:

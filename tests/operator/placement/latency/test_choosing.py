@@ -88,13 +88,13 @@ def test_an_engine_that_nobody_knows_is_refused() -> None:
 
 
 def test_rules_are_those_of_the_engine_that_was_measured() -> None:
-    assert latency_model(OPT, A100).rules == EngineRules(8192, 128, 1024, 0.0, blocking_pulls=True)
-    assert latency_model(OPT, A100, "vllm").rules == EngineRules(2048, 256, 256)
+    assert latency_model(OPT, A100).rules == EngineRules(8192, None, 128, 1024, 0.0, blocking_pulls=True)
+    assert latency_model(OPT, A100, "vllm").rules == EngineRules(None, 2048, 256, 256)
 
 
 def test_the_roofline_of_our_engine_batches_up_to_what_saturates_the_device() -> None:
     assert latency_model(model_shape("Llama-3-8B"), A100).rules == EngineRules()
-    assert latency_model(model_shape("Llama-3-8B"), A100, "vllm").rules.prefill_tokens == 2048
+    assert latency_model(model_shape("Llama-3-8B"), A100, "vllm").rules.colocated_tokens == 2048
 
 
 def test_what_the_published_prefill_figures_hold_besides_kernels_is_taken_out() -> None:

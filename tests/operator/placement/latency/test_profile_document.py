@@ -59,7 +59,7 @@ points = st.builds(
     st.lists(st.builds(MixedPoint, st.just(0) | counts, counts, times, times), max_size=3).map(tuple),
 )
 shares = st.floats(0, 1, allow_nan=False)
-rules = st.builds(EngineRules, st.none() | counts, counts, counts, shares, st.booleans())
+rules = st.builds(EngineRules, st.none() | counts, st.none() | counts, counts, counts, shares, st.booleans())
 
 
 @st.composite

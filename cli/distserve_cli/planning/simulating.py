@@ -75,7 +75,7 @@ def run_simulation(
         plotting.check_target(plot)
     bench = _bench(wishes, counts, trace)
     served = _run(bench, rates or [1.0])
-    rows = [served_json(one) for one in served]
+    rows = [{**served_json(one), "steady": one.steady} for one in served]
     match output:
         case "json":
             click.echo(json.dumps(rows, indent=2, allow_nan=False))

@@ -33,6 +33,8 @@ def print_served(title: str, served: Sequence[Json]) -> None:
     console.print(title, style="bold", markup=False)
     console.print(table)
     console.print("rates in requests per second, latencies in milliseconds")
+    if beyond := [_figure(one["rate"]) for one in served if one["steady"] is False]:
+        console.print(f"not steady at {', '.join(beyond)}: the longer the run, the fewer requests meet the targets")
 
 
 def headline(plan: Json) -> str:

@@ -23,6 +23,7 @@ class Served:
     ttft: Percentiles
     tpot: Percentiles
     gap: Percentiles
+    steady: bool | None = None  # whether it would go on like that; None: not looked at
 
 
 @dataclass(frozen=True, slots=True)

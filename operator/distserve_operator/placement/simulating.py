@@ -37,8 +37,12 @@ def simulate(
     if trace is not None:
         return [_of_phases(placement, _replayed(question, placement, trace))]
     evaluator = Evaluator(question, path_of(question))
-    every = (served(evaluator.watch(placement, rate), rate, question) for rate in rates or ())
-    return [_of_phases(placement, one) for one in every]
+    return [_of_phases(placement, _at(evaluator, placement, rate)) for rate in rates or ()]
+
+
+def _at(evaluator: Evaluator, placement: Placement, rate: float) -> Served:
+    seen = evaluator.watch(placement, rate)
+    return replace(served(seen, rate, evaluator.question), steady=evaluator.goes_on(placement, rate, seen))
 
 
 def _of_phases(placement: Placement, one: Served) -> Served:

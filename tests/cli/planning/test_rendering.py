@@ -24,7 +24,7 @@ PLACEMENTS: st.SearchStrategy[Placement] = st.one_of(
 )
 CANDIDATES = st.builds(Candidate, PLACEMENTS, NUMBERS, st.tuples(NUMBERS, NUMBERS))
 PERCENTILES = st.builds(Percentiles, NUMBERS, NUMBERS, NUMBERS)
-SERVED = st.builds(Served, NUMBERS, NUMBERS, PERCENTILES, PERCENTILES, PERCENTILES)
+SERVED = st.builds(Served, NUMBERS, NUMBERS, PERCENTILES, PERCENTILES, PERCENTILES, st.none() | st.booleans())
 PLANS = st.builds(
     Plan,
     feasible=st.booleans(),
@@ -91,7 +91,7 @@ def test_any_plan_is_a_table(plan: Plan) -> None:
 @given(rows=st.lists(SERVED, min_size=1, max_size=4))
 @settings(max_examples=20)
 def test_any_simulation_is_json_csv_and_a_table(rows: list[Served]) -> None:
-    shown = [served_json(row) for row in rows]
+    shown = [{**served_json(row), "steady": row.steady} for row in rows]
     json.dumps(shown, allow_nan=False)
     lines = list(csv.DictReader(csv_text(shown).splitlines()))
     assert len(lines) == len(rows)

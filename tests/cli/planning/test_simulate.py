@@ -46,6 +46,20 @@ def test_there_is_a_row_for_each_rate_and_it_gets_worse(placement: list[str]) ->
     assert rows == rows_of(*LENGTHS, *placement, "--rates", "0.2,40")
 
 
+def test_a_rate_that_a_fleet_cannot_keep_up_is_told(trace: Path) -> None:
+    """All requests are served well in a run that is short beside the longest of them."""
+    other = ["--model", "qwen3-14b", "--gpu", "H200", "--ttft-ms", "2000", "--colocated", "1,1,4"]
+    options = [*other, "--lengths", "lognormal:60,2,600,1.5"]
+    slow, fast = rows_of(*options, "--rates", "40,60")
+    assert (slow["attainment"], fast["attainment"]) == (100, 100)
+    assert (slow["steady"], fast["steady"]) == (True, False)
+    table = run(*options, "--rates", "40,60").stdout
+    assert "not steady at 60: the longer the run, the fewer requests meet the targets" in table
+    assert "not steady" not in run(*options, "--rates", "40").stdout
+    assert [row["steady"] for row in rows_of(*BOTH, "--trace", str(trace))] == [None]
+    assert [row["steady"] for row in rows_of(*LENGTHS, "--prefill", "1,1,1", "--rates", "1")] == [None]
+
+
 def test_csv_and_table_have_the_same_figures() -> None:
     (row,) = rows_of(*LENGTHS, *SPLIT, "--rates", "2")
     (line,) = csv.DictReader(run(*LENGTHS, *SPLIT, "--rates", "2", "-o", "csv").stdout.splitlines())

@@ -154,6 +154,13 @@ class Evaluator:
         allowed = self.judged(placement, rate) if failures is None else failures
         return self._run(fleet, first_shape(placement).tp, rate, VERIFIED, failures=allowed, path=path)
 
+    def goes_on(self, placement: Placement, rate: float, seen: Outcome) -> bool | None:
+        """Whether a fleet would go on at a rate as in a run; None where a burst or one phase alone is looked at."""
+        pools = [placement.pool] if isinstance(placement, Colocated) else [placement.prefill, placement.decode]
+        if isinstance(self.question.window, FiniteWindow) or any(pool.replicas == 0 for pool in pools):
+            return None
+        return rate <= self.upper(placement) and steady([seen], GROWTH, SLOWING)
+
     @property
     def lenient(self) -> "Evaluator":
         """One with as much less attainment as a short run may miss by chance of what it has in the long run."""

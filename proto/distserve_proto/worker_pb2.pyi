@@ -83,7 +83,7 @@ class _FailureCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureCo
     FAILURE_CODE_KV_UNREACHABLE: _FailureCode.ValueType  # 8
     """the handle may be good, but this worker cannot reach the one that holds the KV"""
     FAILURE_CODE_NOT_FINITE: _FailureCode.ValueType  # 9
-    """what the model computes for this request is NaN or infinite; so it is anywhere"""
+    """what the model computes for this request is NaN or infinite"""
 
 class FailureCode(_FailureCode, metaclass=_FailureCodeEnumTypeWrapper): ...
 
@@ -102,7 +102,7 @@ FAILURE_CODE_INTERNAL: FailureCode.ValueType  # 7
 FAILURE_CODE_KV_UNREACHABLE: FailureCode.ValueType  # 8
 """the handle may be good, but this worker cannot reach the one that holds the KV"""
 FAILURE_CODE_NOT_FINITE: FailureCode.ValueType  # 9
-"""what the model computes for this request is NaN or infinite; so it is anywhere"""
+"""what the model computes for this request is NaN or infinite"""
 Global___FailureCode: _TypeAlias = FailureCode  # noqa: Y015
 
 @_typing.final

@@ -65,6 +65,9 @@ class Ends:
     def close(self) -> None:
         self.reader.close()
         self.serving.close()
+        for thread in threading.enumerate():  # else they would go on on GPUs that are not played any more
+            if thread.name == "kv-nccl":
+                thread.join(SECONDS)
 
 
 @pytest.fixture
@@ -182,7 +185,7 @@ def test_other_bytes_than_were_sent_are_no_way(ends: Ends, nccl: PlayedNccl) -> 
 
 
 @pytest.mark.parametrize("side", ["sending", "pulling"])
-def test_a_transfer_waits_for_its_turn_until_its_deadline(ends: Ends, side: str) -> None:
+def test_a_transfer_waits_for_its_turn_until_its_deadline(ends: Ends, nccl: PlayedNccl, side: str) -> None:
     """So a rank stages a bounded number of chunks, whatever the number of its readers."""
     assert ends.reader.try_(ends.serving.probe, time.monotonic() + SECONDS)
     turns: Turns = getattr(ends, side)
@@ -194,6 +197,8 @@ def test_a_transfer_waits_for_its_turn_until_its_deadline(ends: Ends, side: str)
         assert raised.value.fault is Fault.STALLED
     ends.transfer().run()
     assert ends.is_complete()
+    if side == "pulling":
+        assert nccl.made == 1, "who was not asked for anything is not left"
 
 
 def test_a_transfer_whose_rank_has_no_turn_for_it_can_be_aborted(ends: Ends, nccl: PlayedNccl) -> None:

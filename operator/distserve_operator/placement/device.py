@@ -33,6 +33,11 @@ class Inventory:
     beyond: tuple[int, ...] = ()
 
     @property
+    def one_node(self) -> bool:
+        """Whether there is a single node, so that nothing crosses the network."""
+        return len(self.free) + len(self.beyond) == 1
+
+    @property
     def devices(self) -> int:
         """Devices that can be taken."""
         return min(self.most, sum(self.free))

@@ -107,7 +107,7 @@ def link_of(question: Question, placement: Disaggregated) -> Link:
     """
     device = question.device
     pools = [pool for pool in (placement.prefill, placement.decode) if pool.replicas > 0]
-    if placement.segments is not None or question.inventory.nodes == 1:
+    if placement.segments is not None or question.inventory.one_node:
         return Link("node", device.node_link * min(pool.shape.devices for pool in pools))
     network = question.network_bytes_per_second or device.network_link
     return Link("network", network * link_share(question.inventory, pools))

@@ -61,9 +61,16 @@ def device_of(cluster: Cluster, model: ModelShape) -> Device:
 
 
 def runnable(question: Question, cluster: Cluster) -> Question:
-    """The same, of the fleets in `WORKERS` alone and with the KV cache that worker pods really have."""
+    """The same, of the fleets in `WORKERS` alone, with the KV cache and the seats that worker pods really have."""
+    rules = question.latency.rules
+    seats = replace(
+        rules,
+        prefill_requests=min(rules.prefill_requests, MAX_RUNNING),
+        decode_requests=min(rules.decode_requests, MAX_RUNNING),
+    )
     return replace(
         question,
+        latency=replace(question.latency, rules=seats),
         device=replace(question.device, cache=kv_cache_bytes(cluster)),
         inventory=replace(question.inventory, whole=not WORKERS.across_nodes),
         affinity=question.affinity if WORKERS.inside_nodes else Affinity.HIGH,

@@ -72,7 +72,8 @@ def failed(answer: Failed, worker: Candidate, prefill: Candidate) -> LegFailedEr
     """The error of what `worker` answered: for another worker to cure, or for the client."""
     if answer.code == FAILURE_CODE_DEADLINE:
         return errors.deadline_exceeded(answer.message)
-    if answer.code == FAILURE_CODE_NOT_FINITE:
+    if answer.code == FAILURE_CODE_NOT_FINITE and worker.incarnation == prefill.incarnation:
+        # that of a decode leg may be its KV's or its device's fault: going through prefill again tells
         return errors.model_failed(f"{worker.instance}: {answer.message}")
     failure = _FAILURES.get(answer.code, Failure.INTERNAL)
     avoid = {Failure.KV_LOST: (), Failure.KV_UNREACHABLE: (prefill.incarnation,)}

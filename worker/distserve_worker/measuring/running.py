@@ -65,6 +65,7 @@ class Measuring:
                 self.tell(step)
             self.spent += time.monotonic() - start
             left -= share
+            del engine  # before the next one is made
 
     def _engine(self, role: EngineRole) -> Engine:
         engine_config = EngineConfig(

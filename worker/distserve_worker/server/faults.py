@@ -29,7 +29,7 @@ def failure_of(error: BaseException) -> WorkerFailure:
     """Why an engine ended: memory that a step did not get has the reason of a model that is too large."""
     if isinstance(error, WorkerFailure):
         return error
-    reason = _REASONS.get(type(error))
+    reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), None)
     if reason is None:
         return WorkerFailure(ExitReason.ENGINE_FAILED, described(error))
     return WorkerFailure(reason, str(error))

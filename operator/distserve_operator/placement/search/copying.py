@@ -98,20 +98,18 @@ def for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Pl
     few, more = ({part.inventory: part for part in (narrowed(cell, spare) for spare in some)} for some in (SPARE, FAR))
     found = _first_with_fewest(few.values(), path)
     if found is not None:
-        return _in_parts(question, *found, cells)
+        return _in_parts(question, path, *found, cells)
     most = with_most(question, path)
     if most.feasible:
         found = _first_with_fewest((part for part in more.values() if part.inventory not in few), path)
-    return most if found is None else _in_parts(question, *found, cells)
+    return most if found is None else _in_parts(question, path, *found, cells)
 
 
-def _in_parts(question: Question, search: Search, winner: Winner, cells: int) -> Plan:
-    """A fleet of so many cells, fewer where each holds more than its part."""
+def _in_parts(question: Question, path: Path, search: Search, winner: Winner, cells: int) -> Plan:
+    """A fleet of so many cells, fewer where each holds more than its part; the most where links are too few."""
     if question.rate is None or cells == 1:
         return explained(search, winner, search.question.rate)
-    found = _copied(question, search, winner, question.rate)
-    assert found is not None  # as many as there are parts have room
-    return found
+    return _copied(question, search, winner, question.rate) or with_most(question, path)
 
 
 def _first_with_fewest(parts: Iterable[Question], path: Path) -> tuple[Search, Winner] | None:

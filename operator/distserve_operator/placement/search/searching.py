@@ -73,7 +73,7 @@ def _kinds(question: Question) -> Sequence[Kind]:
     """The kind that is likelier to win comes first; the other one then has a level to reach."""
     if question.only is not None:
         return (question.only,)
-    crossing = question.affinity is Affinity.HIGH and question.inventory.nodes > 1
+    crossing = question.affinity is Affinity.HIGH and not question.inventory.one_node
     return KINDS[::-1] if crossing else KINDS
 
 

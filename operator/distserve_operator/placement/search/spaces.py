@@ -103,7 +103,7 @@ def families(question: Question) -> Iterator[Family]:
         yield from (Both(shape, chunk) for shape in fitting for chunk in CHUNKS)
     if question.only == "colocated":
         return
-    segments = 1 if question.inventory.nodes == 1 else None
+    segments = 1 if question.inventory.one_node else None
     if question.affinity is not Affinity.LOW or segments:
         yield from (Anywhere(prefill, decode, segments) for prefill in fitting for decode in fitting)
     if question.affinity is not Affinity.HIGH and not segments:

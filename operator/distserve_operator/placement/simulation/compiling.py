@@ -36,7 +36,9 @@ class SourceLocator(UserProvidedCacheLocator):
 
 if "NUMBA_CACHE_DIR" not in os.environ:
     numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
-    numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{SourceLocator.__name__}"  # type: ignore[attr-defined]
+    # after ours, for a home that cannot be written, those of numba beside the source and elsewhere
+    _LOCATORS: Final = (f"{__name__}.{SourceLocator.__name__}", "InTreeCacheLocator", "UserWideCacheLocator")
+    numba.config.CACHE_LOCATOR_CLASSES = ",".join(_LOCATORS)  # type: ignore[attr-defined]
 
 _compile: Final[Any] = numba.njit(cache=True, error_model="numpy", forceinline=True, _nrt=False)  # type: ignore[call-overload]
 

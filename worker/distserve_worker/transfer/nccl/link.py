@@ -13,7 +13,7 @@ from distserve_worker.transfer.nccl.framing import HEADER, HELLO, REQUEST, TAKEN
 from distserve_worker.transfer.nccl.identities import Attempts
 from distserve_worker.transfer.nccl.pynccl import RECEIVER, Pair
 from distserve_worker.transfer.tcp.dialing import Dialing
-from distserve_worker.transfer.turns import CHUNK_BYTES, Turns
+from distserve_worker.transfer.turns import CHUNK_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -24,11 +24,10 @@ log = logging.getLogger(__name__)
 class Link:
     """One transfer after the other, until one fails; only `connection.abort` may come from another thread."""
 
-    def __init__(self, endpoint: str, device: "torch.device", attempts: Attempts, turns: Turns, limit: Limit) -> None:
+    def __init__(self, endpoint: str, device: "torch.device", attempts: Attempts, limit: Limit) -> None:
         """Meet that rank and try whether bytes arrive. Raises `TransferError`."""
         attempts.check()
         self._endpoint = endpoint
-        self._turns = turns
         self._limit = limit
         self._pair: Pair | None = None
         self.connection = Dialing(endpoint, limit.deadline).connect()
@@ -47,9 +46,8 @@ class Link:
         assert self._pair is not None, "it has met"
         self._limit = limit
         self.connection.extend(limit.deadline)
-        with self._turns.one(self._check):
-            self._ask(source, selection)
-            self._receive(self._pair, selection)
+        self._ask(source, selection)
+        self._receive(self._pair, selection)
         self.connection.send([TAKEN])
 
     def close(self) -> None:

@@ -22,9 +22,10 @@ _LOCK_POLL_SECONDS: Final = 0.05
 class _Peer:
     """The way to one serving rank: one link at most, and one transfer at a time, so both sides agree on the order."""
 
-    def __init__(self, link: Callable[[Limit], Link]) -> None:
+    def __init__(self, link: Callable[[Limit], Link], turns: Turns) -> None:
         """`link` makes one. Raises `TransferError`."""
         self._make = link
+        self._turns = turns
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._running: Limit | None = None
@@ -42,7 +43,14 @@ class _Peer:
         self._acquire(limit)
         try:
             link = self._met(limit)
-            self._running = limit
+            with self._turns.one(limit.check):  # nothing was asked yet: whoever gives up here leaves the link as it is
+                self._pull_over(link, source, selection, limit)
+        finally:
+            self._lock.release()
+
+    def _pull_over(self, link: Link, source: Source, selection: Selection, limit: Limit) -> None:
+        self._running = limit
+        try:
             link.pull(source, selection, limit)
         except BaseException as error:  # after anything but a refusal it is in the middle of the protocol
             if not (isinstance(error, TransferError) and error.fault is Fault.REFUSED):
@@ -50,7 +58,6 @@ class _Peer:
             raise
         finally:
             self._running = None
-            self._lock.release()
 
     def abort(self, limit: Limit) -> None:
         """End the transfer of that limit, now if it is the one that runs."""
@@ -127,7 +134,7 @@ class NcclPulling:
         return peer
 
     def _stranger(self, endpoint: str) -> _Peer:
-        return _Peer(partial(Link, endpoint, self._device, Attempts(self._identities), self._turns))
+        return _Peer(partial(Link, endpoint, self._device, Attempts(self._identities)), self._turns)
 
 
 class NcclTransfer:

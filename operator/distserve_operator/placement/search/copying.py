@@ -22,8 +22,8 @@ FAR: Final = (16, 64)  # the same, where all devices are known to hold the rate
 def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     """Copies of the fleet with the fewest devices for one of so many parts of the rate, or of the best per device.
 
-    What is copied does not depend on how many nodes there are, so more of them never call for more devices. Where they
-    have no room for it, whatever fits is looked for.
+    What is copied depends on the number of nodes by nothing but the network links that instances share, so more of them
+    hardly ever call for more devices. Where they have no room for it, whatever fits is looked for.
     """
     part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
     search = search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)

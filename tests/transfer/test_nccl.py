@@ -17,7 +17,7 @@ from distserve_testing.played_nccl import PlayedNccl, played_nccl
 from distserve_testing.regions import content, random_region
 
 from distserve_proto.addresses import format_address
-from distserve_worker.engine.interface import KvLayout
+from distserve_worker.engine.interface import MOST_STAGED, KvLayout
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.memory.device import DeviceBlocks
@@ -27,7 +27,7 @@ from distserve_worker.transfer.nccl.framing import HELLO
 from distserve_worker.transfer.nccl.pulling import NcclPulling, NcclTransfer
 from distserve_worker.transfer.nccl.pynccl import ID_BYTES
 from distserve_worker.transfer.nccl.serving import NcclServing
-from distserve_worker.transfer.turns import MOST_STAGED, Turns
+from distserve_worker.transfer.turns import Turns
 
 LAYOUT = KvLayout(layers=2, kv_heads=2, head_dim=16, block_tokens=16, dtype="FP32")
 BLOCKS = 6

@@ -4,8 +4,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from distserve_worker.engine.interface import CHUNK_BYTES, MOST_STAGED
 from distserve_worker.transfer.interface import Fault, TransferError
-from distserve_worker.transfer.turns import CHUNK_BYTES, MOST_STAGED, Turns
+from distserve_worker.transfer.turns import Turns
 
 
 class Patience:

@@ -106,7 +106,7 @@ def link_of(question: Question, placement: Disaggregated) -> Link:
     Instances of tp devices use tp links of a node at once. A node has one network link each way.
     """
     device = question.device
-    pools = [pool for pool in (placement.prefill, placement.decode) if pool.replicas > 0]
+    pools = [pool for pool in placement.pools if pool.replicas > 0]
     if placement.segments is not None or question.inventory.one_node:
         return Link("node", device.node_link * min(pool.shape.devices for pool in pools))
     network = question.network_bytes_per_second or device.network_link

@@ -56,6 +56,11 @@ class Disaggregated:
         """Devices of the whole fleet."""
         return self.prefill.devices + self.decode.devices
 
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """All of its instances."""
+        return self.prefill, self.decode
+
     def __str__(self) -> str:
         return f"{self.prefill} -> {self.decode}"
 
@@ -71,6 +76,11 @@ class Colocated:
     def devices(self) -> int:
         """Devices of the whole fleet."""
         return self.pool.devices
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """All of its instances."""
+        return (self.pool,)
 
     def __str__(self) -> str:
         return f"{self.pool} colocated" + ("" if self.chunk is None else f", chunks of {self.chunk}")

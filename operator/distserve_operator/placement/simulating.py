@@ -62,8 +62,7 @@ def _replayed(question: Question, placement: Placement, trace: Path) -> Served:
 
 
 def _pools(placement: Placement) -> Iterator[Pool]:
-    pools = (placement.pool,) if isinstance(placement, Colocated) else (placement.prefill, placement.decode)
-    yield from (pool for pool in pools if pool.replicas > 0)
+    yield from (pool for pool in placement.pools if pool.replicas > 0)
 
 
 def _check(question: Question, pool: Pool) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from distserve_proto.contract import MAX_RUNNING
 from distserve_worker.engine.interface import Description, KvLayout, KvShard
 from distserve_worker.engine.parallel import WHOLE, Grid, ParallelismInvalid, Shard, shard_of
 from distserve_worker.weights.config import ModelConfig
@@ -36,7 +37,7 @@ class EngineConfig:
     dtype: str = "FP32"
     max_model_length: int | None = None  # None: the model's own length, or less when the memory holds less
     max_batch_tokens: int = 512  # L_m: new tokens of one prefill batch
-    max_running: int = 64  # requests that get a token in one step
+    max_running: int = MAX_RUNNING  # requests that get a token in one step
     max_waiting: int = 256
     device: str = "cpu"  # one of `DEVICES`
     grid: Grid = WHOLE

@@ -5,14 +5,13 @@ from typing import Final
 from distserve_proto.contract import SCORE_BYTES
 from distserve_worker.engine.blueprint import Blueprint, EngineConfig, kv_shard, rank_layout
 from distserve_worker.engine.execution.portions import TILE, StepBounds
-from distserve_worker.engine.interface import ITEM_BYTES
+from distserve_worker.engine.interface import CHUNK_BYTES, ITEM_BYTES, MOST_STAGED
 from distserve_worker.engine.parallel import Shard
 from distserve_worker.engine.scheduling.rules import PromptRules
 from distserve_worker.weights.config import ModelConfig
 
 _BESIDES: Final = 1 << 30  # buffers of NCCL and cuBLAS, kernels, and what torch's allocator holds in pieces
-# KV on its way between GPUs: what transports hold beside the cache, 8 chunks of 64 MiB at once in each direction.
-_STAGED: Final = 2 * 8 * (64 << 20)
+_STAGED: Final = 2 * MOST_STAGED * CHUNK_BYTES  # KV on its way between GPUs, in both directions
 # Copies of a token's hidden state: what a layer adds to, its norm (computed in FP32), what comes out, what is sent on.
 _HIDDEN_COPIES: Final = 6
 _INDEX_BYTES: Final = 8

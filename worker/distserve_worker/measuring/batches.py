@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from distserve_proto.contract import MAX_RUNNING
 from distserve_worker.measuring.messages import Phase
 
-MOST_REQUESTS: Final = 64  # of a decode batch; what a worker takes that is told nothing else
+MOST_REQUESTS: Final = MAX_RUNNING  # of a decode batch; what a worker takes that is told nothing else
 MOST_TOKENS: Final = 8192  # of a prefill batch; beyond it plans extrapolate
 ROOM: Final = 2  # tokens that a request is admitted for beyond the lengths measured
 

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-CHUNK_BYTES: Final = 64 << 20  # of GPU memory, which a transfer holds while it has its turn
-# Chunks at once of one rank in each direction. `engine/work_memory` counts them beside weights and KV. Each that goes
-# over NCCL takes `pynccl.MOST_BLOCKS` multiprocessors too.
-MOST_STAGED: Final = 8
+from distserve_worker.engine.interface import MOST_STAGED
+
 _POLL_SECONDS: Final = 0.05
 
 
 class Turns:
     """Of one rank in one direction; any thread may take one.
+
+    Who has one holds a chunk of memory (`CHUNK_BYTES`), and over NCCL `pynccl.MOST_BLOCKS` multiprocessors.
 
     A reader takes its own before it asks the serving side, which takes one for each that asks. So whoever has a turn to
     send waits for nobody else's, and ranks that do both cannot wait for each other in a ring.

@@ -39,7 +39,7 @@ def plan(question: Question) -> Plan:
 
 
 def _best_per_device(question: Question, path: Path) -> Plan:
-    search = search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)
+    search = search_of(narrowed(question), path, PER_DEVICE)
     return explained(search, best(search))
 
 

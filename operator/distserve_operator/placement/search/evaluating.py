@@ -156,8 +156,7 @@ class Evaluator:
 
     def goes_on(self, placement: Placement, rate: float, seen: Outcome) -> bool | None:
         """Whether a fleet would go on at a rate as in a run; None where a burst or one phase alone is looked at."""
-        pools = [placement.pool] if isinstance(placement, Colocated) else [placement.prefill, placement.decode]
-        if isinstance(self.question.window, FiniteWindow) or any(pool.replicas == 0 for pool in pools):
+        if isinstance(self.question.window, FiniteWindow) or any(pool.replicas == 0 for pool in placement.pools):
             return None
         return rate <= self.upper(placement) and steady([seen], GROWTH, SLOWING)
 

@@ -42,6 +42,5 @@ def _challenged(verifier: Verifier, best: Winner, placement: Placement, near: in
 def simplicity(placement: Placement) -> tuple[object, ...]:
     """Of fleets with the same goodput per device the first is taken: colocated, larger, fewer stages, narrower."""
     split = isinstance(placement, Disaggregated)
-    pools = [placement.prefill, placement.decode] if isinstance(placement, Disaggregated) else [placement.pool]
-    stages, width = max(pool.shape.pp for pool in pools), max(pool.shape.tp for pool in pools)
+    stages, width = max(pool.shape.pp for pool in placement.pools), max(pool.shape.tp for pool in placement.pools)
     return split, -placement.devices, stages, width, str(placement)

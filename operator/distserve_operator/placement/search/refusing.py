@@ -11,7 +11,7 @@ from distserve_operator.placement.rates import rate_at
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.explaining import kv_move, memory, with_free_links
 from distserve_operator.placement.search.spaces import Anywhere, Both, InsideNodes, families, shapes
-from distserve_operator.placement.shape import Disaggregated, Placement, Shape
+from distserve_operator.placement.shape import Placement, Shape
 
 _Idle = tuple[float, Placement, Served]  # with how far the worst target is missed
 
@@ -89,9 +89,8 @@ def _smallest_fleets(question: Question) -> Iterator[Placement]:
     met: set[Shape] = set()
     for family in families(question):
         placement = family.at((1, 1) if isinstance(family, Anywhere) else (1,))
-        pools = (placement.prefill, placement.decode) if isinstance(placement, Disaggregated) else (placement.pool,)
-        shape = pools[0].shape
-        same = all(pool.shape == shape and pool.replicas == 1 for pool in pools)
+        shape = placement.pools[0].shape
+        same = all(pool.shape == shape and pool.replicas == 1 for pool in placement.pools)
         if same and shape not in met and _has_room(family, question):
             met.add(shape)
             yield placement

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from distserve_worker.engine.interface import Region
+from distserve_worker.engine.interface import CHUNK_BYTES, Region
 from distserve_worker.transfer.cuda_ipc.handles import MappedMemory, MemoryHandle
 from distserve_worker.transfer.cuda_ipc.serving import NAME
 from distserve_worker.transfer.limit import Limit
@@ -13,7 +13,7 @@ from distserve_worker.transfer.memory.selection import Selection
 from distserve_worker.transfer.memory.staging import runs
 from distserve_worker.transfer.same_pod.location import Location, Probe
 from distserve_worker.transfer.same_pod.pulling import PodPulling
-from distserve_worker.transfer.turns import CHUNK_BYTES, Turns
+from distserve_worker.transfer.turns import Turns
 
 
 class _Allocation:

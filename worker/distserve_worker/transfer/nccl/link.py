@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from distserve_worker.engine.interface import CHUNK_BYTES
 from distserve_worker.transfer.interface import Fault, Source, TransferError
 from distserve_worker.transfer.limit import Limit
 from distserve_worker.transfer.memory.device import DeviceBlocks
@@ -13,7 +14,6 @@ from distserve_worker.transfer.nccl.framing import HEADER, HELLO, REQUEST, TAKEN
 from distserve_worker.transfer.nccl.identities import Attempts
 from distserve_worker.transfer.nccl.pynccl import RECEIVER, Pair
 from distserve_worker.transfer.tcp.dialing import Dialing
-from distserve_worker.transfer.turns import CHUNK_BYTES
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from distserve_proto.addresses import format_address
-from distserve_worker.engine.interface import Region
+from distserve_worker.engine.interface import CHUNK_BYTES, Region
 from distserve_worker.transfer.accepting import Accepting
 from distserve_worker.transfer.deadlines import HANDSHAKE_SECONDS
 from distserve_worker.transfer.interface import Ended, Fault, Source, TransferError
@@ -19,7 +19,7 @@ from distserve_worker.transfer.nccl.framing import HEADER, HELLO, NAME, REQUEST,
 from distserve_worker.transfer.nccl.pynccl import ID_BYTES, SENDER, Pair
 from distserve_worker.transfer.tcp.connection import Connection, has_more, watch_peer
 from distserve_worker.transfer.tickets import Tickets
-from distserve_worker.transfer.turns import CHUNK_BYTES, Turns
+from distserve_worker.transfer.turns import Turns
 
 if TYPE_CHECKING:
     import torch

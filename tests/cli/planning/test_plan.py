@@ -112,6 +112,7 @@ def test_a_table_without_candidates_has_no_rows_of_them() -> None:
 RESOURCE = """
 kind: DistServeDeployment
 spec:
+  mode: Plan
   model: {uri: "hf://facebook/opt-13b", dtype: FP16}
   slo: {ttftMilliseconds: 250, tpotMilliseconds: 100}
   workload:
@@ -128,6 +129,15 @@ def test_a_resource_asks_the_same_question(tmp_path: Path) -> None:
     same = without_clock(plan_of(*SMALL, "--lengths", "lognormal:512,0,64,0"))
     assert without_clock(plan_of("-f", str(file), *options)) == same
     assert without_clock(plan_of("-f", "-", *options, text=RESOURCE)) == same
+
+
+def test_a_resource_that_is_applied_asks_for_what_its_pods_can_hold() -> None:
+    """They take 64 requests at once, fewer than the measured engine: its best rate has more in flight."""
+    options = ["--requests", "400", "--gpus-per-node", "2"]
+    most = plan_of("-f", "-", *options, text=RESOURCE)
+    held = plan_of("-f", "-", *options, text=RESOURCE.replace("mode: Plan", "mode: Apply"))
+    assert 0 < held["goodputPerDevice"] <= most["goodputPerDevice"]
+    assert without_clock(held) != without_clock(most)
 
 
 @pytest.mark.parametrize(

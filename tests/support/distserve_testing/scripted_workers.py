@@ -105,6 +105,7 @@ class ScriptedWorker(WorkerServicer):
         description.max_model_length = description.max_request_tokens = 1000
         description.tokenizer_digest = TOKENIZER_DIGEST
         description.max_waiting = self.max_waiting
+        description.load.CopyFrom(self.load)
         return description
 
     @override

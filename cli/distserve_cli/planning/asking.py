@@ -23,9 +23,10 @@ from distserve_operator.placement.model import ModelShape
 from distserve_operator.placement.question import Affinity, FiniteWindow, Question, Steady
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.choosing import choose_arrivals, choose_lengths
+from distserve_operator.placement.workload.errors import WorkloadError
 from distserve_operator.placement.workload.trace import Trace, lengths_of
 from distserve_operator.placement.workload.workload import Workload
-from distserve_operator.plan.question import device_of, runnable
+from distserve_operator.plan.question import device_of, longest_request, runnable
 
 BYTES_PER_GIGABIT = 1e9 / 8
 
@@ -134,12 +135,10 @@ def _traced(wishes: Wishes, model: ModelShape, trace: Trace, name: str) -> Workl
 
 
 def _longest(wishes: Wishes, model: ModelShape) -> int:
-    """Tokens of the longest request. Raises BadInput, as workers do, for more than the model was trained for."""
-    asked = wishes.max_model_length
-    if asked is not None and asked > model.positions:
-        given = wishes.named("max_model_length")
-        raise BadInput(f"{given}: the context of {model.name} has {model.positions} tokens: give no more")
-    return asked or model.positions
+    try:
+        return longest_request(model, wishes.max_model_length, wishes.named("max_model_length"))
+    except WorkloadError as error:
+        raise BadInput(str(error)) from error
 
 
 def _bound(wishes: Wishes) -> str | None:

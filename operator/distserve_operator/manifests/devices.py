@@ -5,6 +5,7 @@ from typing import Any, Final
 from distserve_operator.api.deployment import Cluster
 from distserve_operator.api.devices import GPU_PRODUCTS
 from distserve_operator.manifests.worker_template import WorkerTemplate
+from distserve_proto.contract import MAX_RUNNING
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 _MIB: Final = 1024**2
@@ -14,6 +15,8 @@ _SHARED_PER_GPU_RANK: Final = 256 * _MIB
 _SHARED_PART: Final = 8  # of the memory, at most
 # The engine of a GPU worker mostly waits for its GPU; without a limit it may take more.
 _CORES_PER_GPU: Final = 1
+# A decode step reads the weights once for all of them, and what each needs beside its KV is little there.
+_RUNNING_PER_GPU_STEP: Final = 256
 
 
 def requests_per_device(cluster: Cluster) -> dict[str, int]:
@@ -44,6 +47,11 @@ def kv_cache_memory(template: WorkerTemplate) -> str:
     """Size of the KV cache of an instance, as a quantity, or that a worker is to see for itself."""
     each = kv_cache_bytes(template.cluster)
     return "auto" if each is None else f"{each * template.devices // _MIB}Mi"
+
+
+def running_requests(cluster: Cluster) -> int:
+    """Requests that get a token in one step of a worker: on CPUs the worker's default, on GPUs more."""
+    return MAX_RUNNING if cluster.resource_name is None else _RUNNING_PER_GPU_STEP
 
 
 def shared_memory(template: WorkerTemplate) -> str:

@@ -6,7 +6,7 @@ from distserve_operator import names
 from distserve_operator.api.deployment import DistServeDeployment
 from distserve_operator.api.devices import DeviceType
 from distserve_operator.api.shape import Shape
-from distserve_operator.manifests.devices import kv_cache_memory, resources, scheduling, shared_memory
+from distserve_operator.manifests.devices import kv_cache_memory, resources, running_requests, scheduling, shared_memory
 from distserve_operator.manifests.metadata import object_metadata, role_labels, selector_labels
 from distserve_operator.manifests.model_files import ModelFiles, literal, model_files
 from distserve_operator.manifests.probes import probes
@@ -100,6 +100,7 @@ def _arguments(template: WorkerTemplate, model: str) -> list[str]:
         *([] if limit is None else [f"--max-model-length={limit}"]),
         *_shape_arguments(template.shape),
         f"--kv-cache-memory={kv_cache_memory(template)}",
+        f"--max-running={running_requests(template.cluster)}",
         f"--advertise-host=$({ENV_POD_IP})",
         f"--drain-seconds={DRAIN_SECONDS}",
     ]

@@ -6,7 +6,7 @@ from typing import Final, cast
 from distserve_operator.api.capability import WORKERS
 from distserve_operator.api.deployment import Cluster, Mode, Wanted
 from distserve_operator.api.targets import Slo, Targets, Workload
-from distserve_operator.manifests.devices import kv_cache_bytes
+from distserve_operator.manifests.devices import kv_cache_bytes, running_requests
 from distserve_operator.observed.nodes import Survey
 from distserve_operator.placement import slo as seconds
 from distserve_operator.placement.catalogue.devices import device
@@ -16,10 +16,12 @@ from distserve_operator.placement.latency.choosing import latency_model
 from distserve_operator.placement.model import ModelShape, WeightType
 from distserve_operator.placement.question import Affinity, Question
 from distserve_operator.placement.workload import workload as load
+from distserve_operator.placement.workload.errors import WorkloadError
 from distserve_operator.placement.workload.lengths import LogNormal
 from distserve_operator.plan.inputs import ENGINE
-from distserve_proto.contract import MAX_RUNNING, PROCESS_BYTES, SCORE_BYTES
+from distserve_proto.contract import PROCESS_BYTES, SCORE_BYTES
 
+_LIMIT: Final = "spec.model.maxModelLength"
 _PERCENT: Final = 100
 _MILLISECONDS: Final = 1000
 
@@ -55,18 +57,28 @@ def device_of(cluster: Cluster, model: ModelShape) -> Device:
     if cores is None:
         return one
     flops = {kind: cores * figure for kind, figure in one.flops.items()}
-    scores = MAX_RUNNING * model.vocabulary * SCORE_BYTES
+    scores = running_requests(cluster) * model.vocabulary * SCORE_BYTES
     memory = max(0, cluster.memory_per_device - PROCESS_BYTES - scores)
     return replace(one, memory=memory, flops=flops, bandwidth=cores * one.bandwidth)
 
 
+def longest_request(model: ModelShape, limit: int | None, named: str) -> int:
+    """Most tokens of a request, prompt and output together.
+
+    Raises `WorkloadError` that begins with `named`, as workers end, for a limit above what the model was trained for.
+    """
+    if limit is not None and limit > model.positions:
+        raise WorkloadError(f"{named}: the context of {model.name} has {model.positions} tokens: give no more")
+    return limit or model.positions
+
+
 def runnable(question: Question, cluster: Cluster) -> Question:
     """The same, of the fleets in `WORKERS` alone, with the KV cache and the seats that worker pods really have."""
-    rules = question.latency.rules
+    rules, running = question.latency.rules, running_requests(cluster)
     seats = replace(
         rules,
-        prefill_requests=min(rules.prefill_requests, MAX_RUNNING),
-        decode_requests=min(rules.decode_requests, MAX_RUNNING),
+        prefill_requests=min(rules.prefill_requests, running),
+        decode_requests=min(rules.decode_requests, running),
     )
     return replace(
         question,
@@ -82,7 +94,8 @@ def _workload(wanted: Workload, model: ModelShape, limit: int | None) -> load.Wo
     lengths = LogNormal(
         prompts.mean, prompts.variation_percent / _PERCENT, outputs.mean, outputs.variation_percent / _PERCENT
     )
-    return load.Workload(lengths, longest=min(model.positions, limit or model.positions))
+    longest = longest_request(model, limit, f"{_LIMIT} {limit}")
+    return load.Workload(lengths, longest=longest, bound=None if limit is None else _LIMIT)
 
 
 def _slo(wanted: Slo) -> seconds.Slo:

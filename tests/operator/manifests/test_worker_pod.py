@@ -77,7 +77,7 @@ def test_a_pod_fits_the_restricted_pod_security_standard(role: Role) -> None:
 def test_a_cpu_fleet_asks_for_cores_and_memory_and_no_gpu(role: Role) -> None:
     """B34."""
     pod = pod_of(fleet_for(role, cluster={"coresPerDevice": 3}), role)
-    assert "--device=cpu" in container_of(pod)["args"]
+    assert {"--device=cpu", "--max-running=64"} <= set(container_of(pod)["args"])
     asked = {"cpu": "3", "memory": "3072Mi"}
     assert container_of(pod)["resources"] == {"requests": asked, "limits": asked}
     assert "affinity" not in pod["spec"]
@@ -94,7 +94,7 @@ def test_threads_follow_the_cpu_request(role: Role) -> None:
 @roles
 def test_a_gpu_fleet_asks_for_gpus_of_the_right_product(role: Role, device_type: str) -> None:
     pod = pod_of(gpu_fleet(role, device_type), role)
-    assert {"--device=cuda", "--kv-cache-memory=auto"} <= set(container_of(pod)["args"])
+    assert {"--device=cuda", "--kv-cache-memory=auto", "--max-running=256"} <= set(container_of(pod)["args"])
     resources = container_of(pod)["resources"]
     assert resources["limits"] == {"nvidia.com/gpu": "1"}
     assert resources["requests"]["nvidia.com/gpu"] == "1"

@@ -104,6 +104,30 @@ def test_a_gpu_holds_what_its_weights_leave() -> None:
         assert found.device.cache is None
 
 
+def test_mode_apply_counts_with_the_seats_of_each_pod() -> None:
+    for body, seats in ((auto_resource(), 64), (on_gpus("hf://org/Llama-3.1-8B"), 256)):
+        assert question(body).latency.rules.decode_requests == seats
+
+
+@pytest.mark.parametrize(("limit", "longest"), [(None, 2048), (500, 500)])
+def test_no_request_is_longer_than_the_spec_says_or_the_model_can(limit: int | None, longest: int) -> None:
+    model = {"uri": "hf://org/OPT-125M"} | ({} if limit is None else {"maxModelLength": limit})
+    assert question(on_gpus("hf://org/OPT-125M", model=model)).workload.longest == longest
+
+
+def test_a_limit_above_what_the_model_was_trained_for_is_refused() -> None:
+    """As the workers would."""
+    model = {"uri": "hf://org/OPT-125M", "maxModelLength": 2049}
+    with pytest.raises(WorkloadError, match=r"spec.model.maxModelLength 2049: the context of OPT-125M has 2048 tokens"):
+        question(on_gpus("hf://org/OPT-125M", model=model))
+
+
+def test_a_limit_that_the_usual_request_exceeds_is_named() -> None:
+    model = {"uri": "hf://org/OPT-125M", "maxModelLength": 50}
+    with pytest.raises(WorkloadError, match=r"more than spec.model.maxModelLength: make it shorter or raise that"):
+        question(on_gpus("hf://org/OPT-125M", model=model))
+
+
 def test_a_request_that_the_model_cannot_take_is_refused() -> None:
     workload = auto_resource()["spec"]["workload"] | {"inputTokens": {"distribution": "Fixed", "mean": 9000}}
     with pytest.raises(WorkloadError, match="9000 \\+ 60 tokens"):

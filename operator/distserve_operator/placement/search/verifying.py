@@ -20,7 +20,6 @@ from distserve_operator.placement.workload.path import Path
 FRESH_PATHS: Final = 4
 _T_95: Final = 3.182  # Student's t, two-sided 95 %, three degrees of freedom
 _CELL: Final = 4  # levels within which a higher rate may do better than a lower one by chance
-_FARTHEST: Final = 240  # levels below where goodput was expected
 GROWTH: Final = 0.003  # seconds a second by which waiting may grow in so long a run
 _UNEVEN: Final = 2
 SLOWING: Final = 0.15  # by which the time per token may grow in it: where it does not fill up it varies by half of that
@@ -50,7 +49,7 @@ class Verifier:
         )
 
     def level(self, placement: Placement, near: int, least: int = 0) -> int | None:
-        """The level that a candidate holds, all paths together, about `near`; None: it is below `least`.
+        """The level that a candidate holds, all paths together, about `near`; None: not even `least`.
 
         Whatever `near` is and whatever the targets are, the levels within a cell are tried in the same order.
         """
@@ -65,7 +64,7 @@ class Verifier:
                 low += _CELL
                 upper = self._holds_level(placement, low + 2)
         else:
-            below = self._cell_below(placement, low, max(least, near - _FARTHEST))
+            below = self._cell_below(placement, low, least)
             if below is None:
                 return None
             upper = below < low and self._holds_level(placement, below + 2)

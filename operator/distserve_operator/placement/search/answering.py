@@ -14,7 +14,7 @@ from distserve_operator.placement.search.paper import largest_that_fits, paper_r
 from distserve_operator.placement.search.racing import race
 from distserve_operator.placement.search.searching import Search, Searched, best, search_of
 from distserve_operator.placement.search.spaces import shapes
-from distserve_operator.placement.search.telling import explained
+from distserve_operator.placement.search.telling import explained, rule_told
 from distserve_operator.placement.workload.path import Path
 
 MOST: Final = 128  # devices of a cell: the search never looks at more at once
@@ -44,20 +44,22 @@ def _best_per_device(question: Question, path: Path) -> Plan:
 
 
 def _by_the_paper(question: Question, path: Path) -> Plan:
+    """What the paper's rule asks for, or as much of it as fits, judged on fresh paths like any other fleet."""
     evaluator = Evaluator(replace(question, inventory=bounded(question.inventory, MOST)), path)
     searched = Searched(evaluator)
     search = Search(question, [searched])
-    wanted = paper_rule(evaluator)
-    if wanted is None:
+    ruled = paper_rule(evaluator)
+    if ruled is None:
         return explained(search, None)
-    there_is = largest_that_fits(wanted, question.inventory)
+    there_is = largest_that_fits(ruled.placement, question.inventory)
     if there_is is None and not isinstance(question.window, FiniteWindow):
-        return refusing.too_few(question, None, wanted)
-    placement = there_is or wanted  # which is told for comparison with what was published
-    near = evaluator.ladder.level(placement, evaluator.goodput(placement))
-    searched.finalists = [(placement, near)]
-    winner = race(search.verifier, searched.finalists)
+        return refusing.too_few(question, None, ruled.placement)
+    placement = there_is or ruled.placement  # which is told for comparison with what was published
+    searched.finalists = [(placement, evaluator.ladder.level(ruled.placement, ruled.account))]
     if question.rate is not None and search.verifier.holds(placement, question.rate):
         search.held = question.rate
-    found = explained(search, winner, question.rate if there_is == wanted else None)
-    return found if found.feasible and there_is is not None else refusing.too_few(question, found, wanted)
+    winner = race(search.verifier, searched.finalists)
+    found = explained(search, winner)
+    found = replace(found, reasons=(*rule_told(search, ruled, winner), *found.reasons))
+    enough = there_is == ruled.placement or (there_is is not None and found.feasible)
+    return found if enough else refusing.too_few(question, found, ruled.placement)

@@ -208,28 +208,31 @@ def flip_overlap(
 
 def _reasons(question: Question, compared: Compared, feasible: bool, parts: str | None = None) -> list[str]:
     """Why the chosen one, and how the two kinds of fleet compare. `parts`: what the whole fleet is made of."""
-    sentences = []
-    chosen, split, both = compared.chosen, compared.split, compared.both
-    if question.rate is not None and feasible and parts is not None:
-        sentences.append(
-            f"{chosen.placement}: its {chosen.placement.devices} devices are the fewest that were found to hold "
-            f"{question.rate:g} req/s in equal parts; unequal ones might do with some fewer"
-        )
-    elif question.rate is not None and feasible:
-        sentences.append(
-            f"{chosen.placement}: no fleet with fewer than its {chosen.placement.devices} devices "
-            f"was found to hold {question.rate:g} req/s"
-        )
-    elif question.rate is not None:
-        sentences.append(
+    sentences = [] if question.rule == "paper" else [_choice(question, compared.chosen, feasible, parts)]
+    if compared.split is not None and compared.both is not None:
+        sentences.append(_verdict(compared.split, compared.both))
+    return sentences if parts is None else [*sentences, f"{parts} each"]
+
+
+def _choice(question: Question, chosen: Candidate, feasible: bool, parts: str | None) -> str:
+    """What the joint search found the chosen one to be."""
+    placement = chosen.placement
+    if question.rate is None:
+        return f"{placement} has the best goodput per device: {chosen.per_device:.3g} req/s"
+    if not feasible:
+        return (
             f"{question.inventory.devices} devices hold {chosen.goodput:.3g} req/s at best, "
             f"{question.rate:g} req/s were asked for"
         )
-    else:
-        sentences.append(f"{chosen.placement} has the best goodput per device: {chosen.per_device:.3g} req/s")
-    if split is not None and both is not None:
-        sentences.append(_verdict(split, both))
-    return sentences if parts is None else [*sentences, f"{parts} each"]
+    if parts is None:
+        return (
+            f"{placement}: no fleet with fewer than its {placement.devices} devices was found to hold "
+            f"{question.rate:g} req/s"
+        )
+    return (
+        f"{placement}: its {placement.devices} devices are the fewest that were found to hold "
+        f"{question.rate:g} req/s in equal parts; unequal ones might do with some fewer"
+    )
 
 
 def _verdict(split: Candidate, both: Candidate) -> str:

@@ -4,16 +4,24 @@ Algorithm 1 takes each phase on its own, Algorithm 2 a unit of both inside nodes
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Affinity
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.spaces import fits, shapes, units
-from distserve_operator.placement.shape import Disaggregated, Placement, Pool, Shape
+from distserve_operator.placement.shape import Disaggregated, Pool, Shape
 
 
-def algorithm_1(evaluator: Evaluator) -> Placement | None:
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """What the rule asks for, and the requests per second that it takes it to hold, on the path of the search."""
+
+    placement: Disaggregated
+    account: float
+
+
+def algorithm_1(evaluator: Evaluator) -> Ruled | None:
     """High node affinity. None when a phase has no shape that holds its target."""
     question = evaluator.question
     fitting = shapes(question)
@@ -21,14 +29,12 @@ def algorithm_1(evaluator: Evaluator) -> Placement | None:
     decode = _best({shape: evaluator.decode_goodput(Pool(shape, 1)) for shape in fitting})
     if prefill is None or decode is None:
         return None
-    if question.rate is None:
-        return Disaggregated(Pool(prefill, 1), Pool(decode, 1))
-    n = math.ceil(question.rate / evaluator.prefill_goodput(Pool(prefill, 1)))
-    m = math.ceil(question.rate / evaluator.decode_goodput(Pool(decode, 1)))
-    return Disaggregated(Pool(prefill, n), Pool(decode, m))
+    reading, writing = evaluator.prefill_goodput(Pool(prefill, 1)), evaluator.decode_goodput(Pool(decode, 1))
+    n, m = _copies(question.rate, reading), _copies(question.rate, writing)
+    return Ruled(Disaggregated(Pool(prefill, n), Pool(decode, m)), min(n * reading, m * writing))
 
 
-def algorithm_2(evaluator: Evaluator) -> Placement | None:
+def algorithm_2(evaluator: Evaluator) -> Ruled | None:
     """Low node affinity: one prefill and one decode instance to a unit. None when no unit holds the targets."""
     best, most = None, 0.0
     for family in units(evaluator.question):
@@ -41,12 +47,12 @@ def algorithm_2(evaluator: Evaluator) -> Placement | None:
                 best, most = family, reached
     if best is None:
         return None
-    rate = evaluator.question.rate
-    copies = 1 if rate is None else math.ceil(rate / evaluator.goodput(best.at((1,))))
-    return best.at((copies,))
+    alone = evaluator.goodput(best.at((1,)))
+    copies = _copies(evaluator.question.rate, alone)
+    return Ruled(best.at((copies,)), copies * alone)
 
 
-def paper_rule(evaluator: Evaluator) -> Placement | None:
+def paper_rule(evaluator: Evaluator) -> Ruled | None:
     """Algorithm 1 or 2 by the affinity asked for; with Auto, 2 where it finds something."""
     match evaluator.question.affinity:
         case Affinity.HIGH:
@@ -57,9 +63,8 @@ def paper_rule(evaluator: Evaluator) -> Placement | None:
             return algorithm_2(evaluator) or algorithm_1(evaluator)
 
 
-def largest_that_fits(wanted: Placement, inventory: Inventory) -> Placement | None:
+def largest_that_fits(wanted: Disaggregated, inventory: Inventory) -> Disaggregated | None:
     """Of fleets with the same proportions the largest, up to `wanted`, that the nodes have room for; None: none is."""
-    assert isinstance(wanted, Disaggregated)
     copies = wanted.units if wanted.units > 1 else max(wanted.prefill.replicas, wanted.decode.replicas)
     low, high = 0, copies + 1
     while high - low > 1:
@@ -77,6 +82,10 @@ def _part(wanted: Disaggregated, some: int, copies: int) -> Disaggregated:
         decode=Pool(wanted.decode.shape, decode),
         units=math.ceil(wanted.units * some / copies),
     )
+
+
+def _copies(rate: float | None, goodput: float) -> int:
+    return 1 if rate is None else math.ceil(rate / goodput)
 
 
 def _best(goodputs: dict[Shape, float]) -> Shape | None:

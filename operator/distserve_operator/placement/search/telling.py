@@ -7,8 +7,10 @@ from itertools import chain, islice
 from typing import Final
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan
+from distserve_operator.placement.question import FiniteWindow
 from distserve_operator.placement.search import explaining, joint, refusing
 from distserve_operator.placement.search.fewest import by_devices
+from distserve_operator.placement.search.paper import Ruled
 from distserve_operator.placement.search.racing import Finalist, Winner
 from distserve_operator.placement.search.searching import Search, expected
 from distserve_operator.placement.search.verifying import Verifier
@@ -30,6 +32,19 @@ def plan_of(search: Search, chosen: Candidate, others: Sequence[Candidate], held
     feasible = held is not None or asked.rate is None or chosen.goodput >= asked.rate
     evaluator = search.evaluator_of(chosen.placement)
     return explaining.explain(asked, evaluator, search.verifier, chosen, others, _counted(search), feasible)
+
+
+def rule_told(search: Search, ruled: Ruled, winner: Winner) -> tuple[str, ...]:
+    """What the paper's rule asks for, what it makes of that itself, and what the `winner`, or a part of it, holds."""
+    question, wanted = search.question, ruled.placement
+    load = "" if question.rate is None else f" for {question.rate:g} req/s"
+    takes = f"the paper's rule takes {wanted.devices} devices{load} ({wanted})"
+    judged = search.verifier.measure(winner.placement, winner.level).at_least(search.held)
+    where = "" if isinstance(question.window, FiniteWindow) else " on fresh paths"
+    return (
+        f"{takes}: they hold {ruled.account:.4g} req/s by its own account",
+        f"{judged.placement}: its {judged.placement.devices} devices hold {judged.goodput:.4g} req/s{where}",
+    )
 
 
 def candidates(search: Search, winner: Winner) -> tuple[Candidate, list[Candidate]]:

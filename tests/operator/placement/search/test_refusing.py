@@ -67,6 +67,27 @@ def test_kv_is_that_of_requests_that_move() -> None:
     assert moving.kv.bytes == pytest.approx(500 * question().model.kv_bytes_per_token)
 
 
+def test_what_the_papers_rule_takes_to_hold_a_rate_is_not_believed() -> None:
+    """It looks at each phase alone, and at no link between them."""
+    found = plan(question(rule="paper", nodes=2, per_node=8, affinity=Affinity.HIGH, lengths=Fixed(512, 64), rate=5.0))
+    assert found.chosen is not None
+    assert found.served is not None
+    assert not found.feasible
+    assert found.served.rate == found.chosen.goodput < 5
+    assert found.binding.startswith("Link: ")
+    assert found.reasons[0].endswith("they hold 10.24 req/s by its own account")
+
+
+def test_a_fleet_of_the_papers_rule_is_not_said_to_be_the_smallest() -> None:
+    found = plan(question(rule="paper", per_node=2, rate=2.0))
+    assert found.chosen is not None
+    assert found.feasible
+    assert found.reasons == (
+        "the paper's rule takes 2 devices for 2 req/s (1xTP1 -> 1xTP1): they hold 3.092 req/s by its own account",
+        f"1xTP1 -> 1xTP1: its 2 devices hold {found.chosen.goodput:.4g} req/s on fresh paths",
+    )
+
+
 @pytest.mark.parametrize(
     ("wanted", "most"),
     [

@@ -97,8 +97,12 @@ def _print_speed(speed: dict[str, Any]) -> None:
     for row in speed["rows"]:
         reference = "" if row["ratio"] is None else f"{row['referenceCpuSeconds']:g}"
         ratio = "" if row["ratio"] is None else f"{row['ratio']:,.0f}"
-        click.echo(f"| {row['case']} | {min(row['cpuSeconds']):.3f} | {reference} | {ratio} | {row['plan']} |")
+        click.echo(f"| {row['case']} | {min(row['cpuSeconds']):.3f} | {reference} | {ratio} | {_placed(row)} |")
     click.echo(f"\npeak memory {speed['peakMebibytes']} MiB\n")
+
+
+def _placed(row: dict[str, Any]) -> str:
+    return str(row["plan"]) if row["feasible"] else f"{row['plan']}, not feasible"
 
 
 def _print_savings(savings: dict[str, Any]) -> None:
@@ -106,7 +110,9 @@ def _print_savings(savings: dict[str, Any]) -> None:
     for row in savings["rows"]:
         cells = (_cell(row[name]) for name in ("joint", "paper", "colocated"))
         click.echo(f"| {row['case']} | {' | '.join(cells)} |")
-    click.echo(f"\nthe joint rule saves {100 * savings['meanSaving']:.0f} % of the paper's devices on average\n")
+    if savings["meanSaving"] is not None:
+        share = f"{100 * savings['meanSaving']:.0f} % of the paper's devices"
+        click.echo(f"\nwhere both hold the rate, the joint rule saves {share} on average\n")
 
 
 def _cell(found: dict[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """Runs the placement benchmarks: CPU time of the search, and devices that the joint rule saves."""
 
 import resource
+import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from distserve_cli.benching.cases import Case, savings_cases, speed_cases
 from distserve_cli.benching.machine import machine_with
@@ -41,8 +41,13 @@ def bench_savings() -> Row:
     """Devices that a rate needs: by the joint rule, by the paper's, and colocated."""
     load()
     rows = [_savings_row(case) for case in savings_cases()]
-    saved = [1 - row["joint"]["devices"] / row["paper"]["devices"] for row in rows]
-    return {"rows": rows, "meanSaving": float(np.mean(saved)), **machine_with("numba", "numpy")}
+    return {"rows": rows, "meanSaving": mean_saving(rows), **machine_with("numba", "numpy")}
+
+
+def mean_saving(rows: Sequence[Row]) -> float | None:
+    """Share of the paper's devices that the joint rule does without, over the rates that the fleets of both hold."""
+    held = [(row["joint"], row["paper"]) for row in rows if row["joint"]["holds"] and row["paper"]["holds"]]
+    return statistics.fmean(1 - joint["devices"] / paper["devices"] for joint, paper in held) if held else None
 
 
 def _speed_row(case: Case) -> Row:
@@ -55,6 +60,7 @@ def _speed_row(case: Case) -> Row:
         "ratio": None if case.reference_seconds is None else case.reference_seconds / best,
         "simulations": timed.plan.counted.simulations,
         "plan": None if chosen is None else str(chosen.placement),
+        "feasible": timed.plan.feasible,
     }
 
 

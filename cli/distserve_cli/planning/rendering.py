@@ -108,9 +108,9 @@ def _or_null(one: Candidate | None) -> Json | None:
     return None if one is None else candidate(one)
 
 
-def _percentiles(seconds: Percentiles) -> Json | None:
-    """Milliseconds; null where no request has such a time, which none has in no time at all."""
-    if seconds.p99 == 0:
+def _percentiles(seconds: Percentiles | None) -> Json | None:
+    """Milliseconds; null where no request has such a time."""
+    if seconds is None:
         return None
     return {each: number(1000 * getattr(seconds, each), 3) for each in PERCENTILES}
 

@@ -16,13 +16,17 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A placement as simulated at one rate. Latencies are infinite where requests did not finish."""
+    """A placement as simulated at one rate.
+
+    Latencies are infinite where requests did not finish, None where no request has one: with one output token it has
+    neither TPOT nor gap.
+    """
 
     rate: float
     attainment: float  # ratio of 0 to 1
-    ttft: Percentiles
-    tpot: Percentiles
-    gap: Percentiles
+    ttft: Percentiles | None
+    tpot: Percentiles | None
+    gap: Percentiles | None
     steady: bool | None = None  # whether it would go on like that; None: not looked at
 
 

@@ -124,8 +124,14 @@ def served(outcome: Outcome, rate: float, question: Question) -> Served:
     return Served(rate, float(np.mean(met)), ttft, tpot, gap)
 
 
-def _percentiles(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Percentiles:
-    """Nearest rank, so that a request that never finished does not turn its neighbours into NaN; 0 of no requests."""
+def against_targets(slo: Slo, seen: Served) -> list[tuple[str, float, float]]:
+    """Name, 90th percentile and target of each latency that has a target and that requests have, in seconds."""
+    latencies = (("TTFT", seen.ttft, slo.ttft), ("TPOT", seen.tpot, slo.tpot), ("Gap", seen.gap, slo.gap))
+    return [(name, one.p90, target) for name, one, target in latencies if one is not None and target is not None]
+
+
+def _percentiles(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Percentiles | None:
+    """Nearest rank, so that a request that never finished does not turn its neighbours into NaN; None of none."""
     if len(seconds) == 0:
-        return Percentiles(0.0, 0.0, 0.0)
+        return None
     return Percentiles(*(float(value) for value in np.percentile(seconds, [50, 90, 99], method="inverted_cdf")))

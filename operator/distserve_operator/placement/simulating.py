@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
-from distserve_operator.placement.answer import Percentiles, Served
+from distserve_operator.placement.answer import Served
 from distserve_operator.placement.goodput import served, targets_of, whole_window
 from distserve_operator.placement.memory import shape_problem
 from distserve_operator.placement.question import Question
@@ -13,8 +12,6 @@ from distserve_operator.placement.serving import fleet_of
 from distserve_operator.placement.shape import Colocated, Placement, Pool
 from distserve_operator.placement.simulation.running import simulate as run
 from distserve_operator.placement.workload.path import Path
-
-_OF_NOBODY: Final = Percentiles(0.0, 0.0, 0.0)  # no request has such a time
 
 
 class PlacementError(ValueError):
@@ -27,7 +24,7 @@ def simulate(
     """Attainment and latencies at each rate, or of the whole trace with its own arrivals.
 
     A pool without instances leaves its phase out: requests come with their first token, or end with it. Latencies of
-    that phase are 0.
+    that phase are None.
 
     Raises:
         PlacementError: a shape does not fit the model or the device, or there is no latency law for it.
@@ -49,7 +46,7 @@ def _of_phases(placement: Placement, one: Served) -> Served:
     """Without prefill instances nobody waits for a first token, be it taken in or not."""
     if isinstance(placement, Colocated) or placement.prefill.replicas > 0:
         return one
-    return replace(one, ttft=_OF_NOBODY)
+    return replace(one, ttft=None)
 
 
 def _replayed(question: Question, placement: Placement, trace: Path) -> Served:

@@ -6,7 +6,7 @@ from decimal import Context, Decimal
 from typing import Any, Final
 
 from distserve_operator.observed.recorded import PlanOutcome
-from distserve_operator.placement.answer import Candidate, KvMove, Plan, Served
+from distserve_operator.placement.answer import Candidate, KvMove, Percentiles, Plan, Served
 from distserve_operator.placement.shape import Colocated, Pool
 
 Fields = dict[str, Any]
@@ -73,9 +73,12 @@ def _chosen(candidate: Candidate, batch_tokens: Mapping[int, int]) -> Fields:
 
 def _served(served: Served) -> Fields:
     """Attainment is rounded down: 89.9 % is not 90 %."""
-    ttft, tpot = three_digits(1e3 * served.ttft.p90), three_digits(1e3 * served.tpot.p90)
-    p90 = {"ttftMilliseconds": ttft, "tpotMilliseconds": tpot}
+    p90 = {"ttftMilliseconds": _p90(served.ttft), "tpotMilliseconds": _p90(served.tpot)}
     return {"attainmentPercent": math.floor(100 * served.attainment + 1e-9), "p90": _given(p90)}
+
+
+def _p90(seconds: Percentiles | None) -> str | None:
+    return None if seconds is None else three_digits(1e3 * seconds.p90)
 
 
 def _kv(move: KvMove) -> Fields:

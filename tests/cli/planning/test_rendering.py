@@ -23,7 +23,7 @@ PLACEMENTS: st.SearchStrategy[Placement] = st.one_of(
     st.builds(Colocated, POOLS, st.none() | st.sampled_from([256, 512])),
 )
 CANDIDATES = st.builds(Candidate, PLACEMENTS, NUMBERS, st.tuples(NUMBERS, NUMBERS))
-PERCENTILES = st.builds(Percentiles, NUMBERS, NUMBERS, NUMBERS)
+PERCENTILES = st.none() | st.builds(Percentiles, NUMBERS, NUMBERS, NUMBERS)
 SERVED = st.builds(Served, NUMBERS, NUMBERS, PERCENTILES, PERCENTILES, PERCENTILES, st.none() | st.booleans())
 PLANS = st.builds(
     Plan,

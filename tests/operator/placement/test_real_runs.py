@@ -30,5 +30,7 @@ def test_simulated_runs_are_as_measured(
     for ttft, percent in zip((0.2, 0.25), attained, strict=True):
         (seen,) = simulate(question(engine=engine, slo=Slo(ttft, 0.1)), placement, trace=trace)
         assert 100 * seen.attainment == pytest.approx(percent, abs=2)
+    assert seen.ttft is not None
+    assert seen.tpot is not None
     simulated = (seen.ttft.p50, seen.ttft.p90, seen.tpot.p50, seen.tpot.p90)
     assert [1e3 * seconds for seconds in simulated] == pytest.approx(list(measured), rel=0.1)

@@ -15,7 +15,7 @@ from distserve_operator.placement.shape import Colocated, Disaggregated, Placeme
 from distserve_operator.plan.answers import answer_status, refusal_status, three_digits
 
 numbers = st.floats(0, allow_nan=False) | st.just(math.inf)
-percentiles = st.builds(Percentiles, numbers, numbers, numbers)
+percentiles = st.none() | st.builds(Percentiles, numbers, numbers, numbers)
 pools = st.builds(Pool, st.builds(Shape, st.integers(1, 8), st.integers(1, 8)), st.integers(1, 9))
 placements: st.SearchStrategy[Placement] = st.one_of(
     st.builds(Disaggregated, pools, pools, st.integers(1, 3), st.none() | st.integers(1, 3)),
@@ -108,25 +108,18 @@ def test_numbers_have_three_digits_and_no_exponent(number: float, text: str) -> 
     assert three_digits(number) == text
 
 
+def plan_that_serves(served: Served) -> Plan:
+    nobody = (None, None, None, ())
+    return Plan(True, None, served, None, {}, "", (), None, "", *nobody, Counted(0, 0, 0), "")
+
+
 def test_attainment_is_never_rounded_up_to_the_target() -> None:
     nothing = Percentiles(math.inf, math.inf, math.inf)
-    plan = Plan(
-        True,
-        None,
-        Served(1.0, 0.8999, nothing, nothing, nothing),
-        None,
-        {},
-        "",
-        (),
-        None,
-        "",
-        None,
-        None,
-        None,
-        (),
-        Counted(0, 0, 0),
-        "",
-    )
-    found = answer_status(plan, 1.0, BATCHES)
+    found = answer_status(plan_that_serves(Served(1.0, 0.8999, nothing, nothing, nothing)), 1.0, BATCHES)
     assert found["attainmentPercent"] == 89
     assert found["p90"] == {}
+
+
+def test_a_time_that_no_request_has_is_absent() -> None:
+    served = Served(1.0, 1.0, Percentiles(0.1, 0.2, 0.3), None, None)
+    assert answer_status(plan_that_serves(served), 1.0, BATCHES)["p90"] == {"ttftMilliseconds": "200"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
 from distserve_operator.placement.bounds import largest_batch, step_seconds
-from distserve_operator.placement.goodput import served
+from distserve_operator.placement.goodput import against_targets, served
 from distserve_operator.placement.memory import block_bytes_per_device, weight_bytes_per_device
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.search.evaluating import Evaluator
@@ -143,7 +143,6 @@ def _kv_bytes(question: Question, pool: Pool) -> float:
 
 def binding(question: Question, evaluator: Evaluator, chosen: Candidate) -> str:
     """What keeps the goodput from being higher: the target that most requests miss a little above it, and why."""
-    slo = question.slo
     freed = chosen.goodput * _FREED
     if _link_binds(question, evaluator, chosen.placement, freed):
         kv = kv_move(question, evaluator, chosen.placement)
@@ -154,15 +153,9 @@ def binding(question: Question, evaluator: Evaluator, chosen: Candidate) -> str:
         )
     rate = chosen.goodput * _PAST
     past = served(evaluator.watch(chosen.placement, rate), rate, question)
-    worst = {
-        "TTFT": past.ttft.p90 / slo.ttft,
-        "TPOT": past.tpot.p90 / slo.tpot,
-        **({} if slo.gap is None else {"Gap": past.gap.p90 / slo.gap}),
-    }
-    name = max(worst, key=lambda one: worst[one])
+    name, _, target = max(against_targets(question.slo, past), key=lambda one: one[1] / one[2])
     if name == "TPOT" and _memory_binds(question, evaluator, chosen.placement):
         return "Memory: the KV cache of the decode instances is full before TPOT is reached"
-    target = {"TTFT": slo.ttft, "TPOT": slo.tpot, "Gap": slo.gap or 0.0}[name]
     return f"{name}: above {chosen.goodput:.3g} req/s too many requests miss {target * 1e3:g} ms"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from distserve_operator.placement.answer import Candidate, Counted, Plan, Served
-from distserve_operator.placement.goodput import served
+from distserve_operator.placement.goodput import against_targets, served
 from distserve_operator.placement.memory import shape_problem
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import rate_at
@@ -61,7 +61,7 @@ def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) ->
     _, placement, seen = min(found, key=lambda one: one[0])
     missed = [
         f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
-        for name, seconds, target in _against_targets(question, seen)
+        for name, seconds, target in against_targets(question.slo, seen)
         if seconds > target
     ]
     lowest = seen.attainment * 100
@@ -105,13 +105,7 @@ def _has_room(family: Anywhere | InsideNodes | Both, question: Question) -> bool
 def _one_idle(question: Question, evaluator: Evaluator, placement: Placement) -> _Idle:
     asked = Evaluator(question, evaluator.path)
     seen = served(asked.watch(placement, rate_at(0)), rate_at(0), question)
-    return max(seconds / target for _, seconds, target in _against_targets(question, seen)), placement, seen
-
-
-def _against_targets(question: Question, seen: Served) -> list[tuple[str, float, float]]:
-    slo = question.slo
-    targets = [("TTFT", seen.ttft.p90, slo.ttft), ("TPOT", seen.tpot.p90, slo.tpot)]
-    return [*targets, ("Gap", seen.gap.p90, slo.gap)] if slo.gap is not None else targets
+    return max(seconds / target for _, seconds, target in against_targets(question.slo, seen)), placement, seen
 
 
 def _empty(question: Question, binding: str, *reasons: str) -> Plan:

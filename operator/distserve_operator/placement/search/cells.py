@@ -6,6 +6,7 @@ copies as the rate takes. Dispatch over all cells can only be better.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -68,22 +69,42 @@ def _one_of(question: Question, number: int, part: Inventory) -> tuple[int, Ques
     return number, replace(question, rate=rate, inventory=part)
 
 
+def all_in_cells(question: Question) -> tuple[int, Question]:
+    """All devices in cells such as are searched where no rate is asked for: their number and the question of one."""
+    room = narrowed(replace(question, rate=None)).inventory.devices
+    return _one_of(question, *parts(question.inventory, question.inventory.devices // room, exact=False))
+
+
 def parts(inventory: Inventory, cells: int, exact: bool) -> tuple[int, Inventory]:
     """Equal parts of the nodes that leave the fewest devices out: their number and one of them.
 
-    They are so many, unless that takes more nodes than there are, or fewer if not `exact` and fewer leave less out.
-    Every part can have what the one that is returned has. Nodes are cut where there are fewer of them than parts.
+    Every part can have what the one that is returned has, links too: it is whole nodes or, of more parts than nodes, a
+    piece of one node, as two pieces would share its network link. `exact`: so many of whole nodes if there are enough;
+    else fewer if these leave less out.
     """
     nodes = sorted((devices for devices in inventory.free if devices > 0), reverse=True)
-    pieces = nodes[0] // math.ceil(nodes[0] / math.ceil(cells / len(nodes)))
-    cut = sorted((devices // pieces for devices in nodes for _ in range(pieces)), reverse=True)
-    found: list[tuple[int, list[int]]] = []
-    for size in {devices for devices in cut if devices > 0}:
-        wide = [devices for devices in cut if devices >= size]
-        number = min(cells, len(wide)) if exact else len(wide) // math.ceil(len(wide) / cells)
-        found.append((number, wide[number - 1 :: number]))
+    found = _pieces(nodes, cells) if cells > len(nodes) else _groups(nodes, cells, exact)
     number, free = max(found, key=lambda one: (one[0] * sum(one[1]), one[0]))
-    return number, replace(inventory, free=tuple(free), most=inventory.most // number)
+    return number, replace(inventory, free=free, most=inventory.most // number)
+
+
+_Parts = tuple[int, tuple[int, ...]]  # number of parts, nodes of one
+
+
+def _pieces(nodes: Sequence[int], cells: int) -> Iterator[_Parts]:
+    """Nodes cut into pieces of each size that makes more than half as many as asked for."""
+    for size in range(1, nodes[0] + 1):
+        number = min(cells, sum(devices // size for devices in nodes))
+        if 2 * number > min(cells, sum(nodes)):
+            yield number, (size,)
+
+
+def _groups(nodes: Sequence[int], cells: int, exact: bool) -> Iterator[_Parts]:
+    """Nodes of each size or more, the largest first, dealt out to parts."""
+    for size in set(nodes):
+        wide = [devices for devices in nodes if devices >= size]
+        number = min(cells, len(wide)) if exact else len(wide) // math.ceil(len(wide) / cells)
+        yield number, tuple(wide[number - 1 :: number])
 
 
 def narrowed(cell: Question, spare: int = 2) -> Question:

@@ -8,7 +8,7 @@ from distserve_operator.placement.answer import Plan
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_below
 from distserve_operator.placement.search import joint
-from distserve_operator.placement.search.cells import copies, divided, have_room, narrowed, repeated
+from distserve_operator.placement.search.cells import all_in_cells, copies, divided, have_room, narrowed, repeated
 from distserve_operator.placement.search.racing import Winner
 from distserve_operator.placement.search.searching import Search, best, fewest, search_of
 from distserve_operator.placement.search.telling import candidates, explained, plan_of
@@ -125,7 +125,6 @@ def _with_fewest(question: Question, path: Path) -> tuple[Search, Winner] | None
 
 def with_most(question: Question, path: Path) -> Plan:
     """The fleet that holds the highest rate; how it is cut into cells does not depend on the rate asked for."""
-    room = narrowed(replace(question, rate=None)).inventory.devices
-    cells, cell = divided(question, question.inventory.devices // room)
+    cells, cell = all_in_cells(question)
     whole = search_of(cell, path, Ladder(cell.inventory.devices))
     return repeated(question, explained(whole, best(whole)), cells)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from distserve_testing.questions import question
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Affinity, FiniteWindow
 from distserve_operator.placement.search.answering import plan
-from distserve_operator.placement.search.cells import cells_of, parts, per_device
+from distserve_operator.placement.search.cells import all_in_cells, cells_of, parts, per_device
 from distserve_operator.placement.search.spaces import fits
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.arrivals import Gamma
@@ -42,12 +44,30 @@ MANY: dict[str, Any] = {"nodes": 1250, "per_node": 8, "lengths": Fixed(512, 8)}
         ((8, 8, 1), 3, True, 2, (8,)),
         ((8,), 3, True, 2, (4,)),
         ((1000, 0, 1000), 20, True, 20, (100,)),
+        ((8, 8), 3, False, 2, (8,)),
+        ((1000, 500), 46, False, 30, (50,)),
+        ((997,), 46, False, 32, (31,)),
     ],
 )
 def test_parts_are_equal_and_leave_the_fewest_devices_out(
     free: tuple[int, ...], cells: int, exact: bool, number: int, part: tuple[int, ...]
 ) -> None:
     assert parts(Inventory(free, sum(free)), cells, exact) == (number, Inventory(part, sum(free) // number))
+
+
+@given(free=st.lists(st.integers(1, 40), min_size=1, max_size=6), cells=st.integers(1, 30), exact=st.booleans())
+def test_a_link_of_a_node_is_that_of_one_part(free: list[int], cells: int, exact: bool) -> None:
+    number, part = parts(Inventory(tuple(free), sum(free)), cells, exact)
+    assert number <= cells
+    assert number * len(part.free) <= len(free) or len(part.free) == 1
+    assert sum(one // part.free[-1] for one in free) >= number * len(part.free)
+
+
+def test_how_all_devices_are_cut_does_not_follow_the_rate_asked_for() -> None:
+    asked = question(**MANY)
+    cut = {rate: all_in_cells(replace(asked, rate=rate)) for rate in (1.0, 100.0, 10_000.0, 1e6)}
+    assert len({(cells, cell.inventory) for cells, cell in cut.values()}) == 1
+    assert all(cell.rate == rate / cells for rate, (cells, cell) in cut.items())
 
 
 def test_pools_are_as_large_as_a_rate_needs() -> None:

@@ -17,6 +17,7 @@ from distserve_operator.placement.bounds import (
 from distserve_operator.placement.goodput import (
     LONG,
     MOST_REQUESTS,
+    ONE_RUN,
     SHORT,
     VERIFIED,
     Span,
@@ -33,10 +34,6 @@ from distserve_operator.placement.simulation.running import Fleet, Mixed, Outcom
 from distserve_operator.placement.simulation.state import DecodeRules, LinkRules, SplitRules
 from distserve_operator.placement.workload.path import Path
 
-GROWTH: Final = (
-    0.01  # seconds a second by which waiting may grow: a queue that grows for ever meets any target for long
-)
-SLOWING: Final = 0.3  # share by which the time per token may grow from the first third of the requests to the last
 LONGER: Final = 3  # times as many requests are looked at where waiting seems to grow
 SMOOTHED: Final = 0.8  # share of a rate that decode alone has to hold: prefill hands over more evenly than users come
 CLOSE: Final = 1.05  # how far apart a rate that passes and one that fails may stay where only a bound is wanted
@@ -158,7 +155,7 @@ class Evaluator:
         """Whether a fleet would go on at a rate as in a run; None where a burst or one phase alone is looked at."""
         if isinstance(self.question.window, FiniteWindow) or any(pool.replicas == 0 for pool in placement.pools):
             return None
-        return rate <= self.upper(placement) and steady([seen], GROWTH, SLOWING)
+        return rate <= self.upper(placement) and steady([seen], ONE_RUN)
 
     @property
     def lenient(self) -> "Evaluator":
@@ -201,10 +198,10 @@ class Evaluator:
     def _holds(self, fleet: Fleet, tp: int, rate: float, span: Span) -> bool:
         """Whether too few fail, now and as time goes on."""
         seen = self._run(fleet, tp, rate, span)
-        if seen.failed or isinstance(self.question.window, FiniteWindow) or steady([seen], GROWTH, SLOWING):
+        if seen.failed or isinstance(self.question.window, FiniteWindow) or steady([seen], ONE_RUN):
             return not seen.failed
         seen = self._run(fleet, tp, rate, span, times=LONGER)
-        return not seen.failed and steady([seen], GROWTH, SLOWING)
+        return not seen.failed and steady([seen], ONE_RUN)
 
     def _run(
         self,

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from distserve_operator.placement.answer import Candidate, Served
-from distserve_operator.placement.goodput import may_fail, served, steady
+from distserve_operator.placement.goodput import ALL_PATHS, ONE_PATH, may_fail, served, steady
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import LEVELS, STEP
 from distserve_operator.placement.search.evaluating import Evaluator, longest_run
@@ -20,9 +20,7 @@ from distserve_operator.placement.workload.path import Path
 FRESH_PATHS: Final = 4
 _T_95: Final = 3.182  # Student's t, two-sided 95 %, three degrees of freedom
 _CELL: Final = 4  # levels within which a higher rate may do better than a lower one by chance
-GROWTH: Final = 0.003  # seconds a second by which waiting may grow in so long a run
-_UNEVEN: Final = 2
-SLOWING: Final = 0.15  # by which the time per token may grow in it: where it does not fill up it varies by half of that
+_UNEVEN: Final = 2  # times as many may fail on one path as on all in the mean
 _ASTRAY: Final = 2.0  # standard deviations
 _FAR: Final = 8  # levels at most by which what one path holds is followed
 
@@ -130,7 +128,7 @@ class Verifier:
             left -= round(seen[-1].missed * judged)
             if seen[-1].failed:
                 return False
-        if not isinstance(self.question.window, FiniteWindow) and not steady(seen, GROWTH, SLOWING):
+        if not isinstance(self.question.window, FiniteWindow) and not steady(seen, ALL_PATHS):
             return False
         self._seen[placement, rate] = seen
         return True
@@ -149,7 +147,7 @@ class Verifier:
                 return False
             allowed = may_fail(self.question.slo, self.evaluator.judged(placement, rate))
             seen = self.evaluator.watch(placement, rate, self.paths[path], allowed)
-            return not seen.failed and steady([seen], GROWTH, _UNEVEN * SLOWING)
+            return not seen.failed and steady([seen], ONE_PATH)
 
         step = (
             1

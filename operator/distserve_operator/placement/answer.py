@@ -76,7 +76,7 @@ class Plan:
     served: Served | None  # at the rate asked for, or at its goodput
     kv: KvMove | None
     memory_per_device: dict[str, float]  # bytes: weights and KV of each role
-    binding: str  # TTFT, TPOT, Gap, Memory, Link, Devices or Rate, with the figures, for people
+    binding: str  # TTFT, TPOT, Gap, Attainment, Memory, Link, Devices or Rate, with the figures, for people
     reasons: tuple[str, ...]  # one sentence each
     runner_up: Candidate | None
     runner_up_lost: str

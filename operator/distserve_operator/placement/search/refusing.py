@@ -7,7 +7,7 @@ from distserve_operator.placement.answer import Candidate, Counted, Plan, Served
 from distserve_operator.placement.goodput import against_targets, served
 from distserve_operator.placement.memory import shape_problem
 from distserve_operator.placement.question import Question
-from distserve_operator.placement.rates import rate_at
+from distserve_operator.placement.rates import LOWEST, rate_at
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.explaining import kv_move, memory, with_free_links
 from distserve_operator.placement.search.spaces import Anywhere, Both, InsideNodes, families, shapes
@@ -53,21 +53,18 @@ def too_few(question: Question, plan: Plan | None, wanted: Placement) -> Plan:
     return _empty(question, binding) if plan is None else replace(plan, feasible=False, binding=binding)
 
 
-def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) -> Plan:
-    """No placement holds the targets at any rate: the best that can be had, on idle instances, and what binds."""
+def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted, judged: int) -> Plan:
+    """No placement was found to hold the targets at any rate: the best that can be had, on idle instances; what binds.
+
+    `judged`: fleets that the search took to hold them, and that did not on fresh paths.
+    """
     found = idle(question, evaluator)
     if not found:
         return nothing_fits(question)
-    _, placement, seen = min(found, key=lambda one: one[0])
-    missed = [
-        f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
-        for name, seconds, target in against_targets(question.slo, seen)
-        if seconds > target
-    ]
-    lowest = seen.attainment * 100
-    reasons = missed or [f"attainment: {lowest:.4g} % on an idle fleet, the target is higher"]
+    worst, placement, seen = min(found, key=lambda one: (-one[2].attainment, one[0]))
+    reasons = _missed(question, seen) or [_out_of_reach(judged)]
     kv = kv_move(question, evaluator, placement)
-    if missed and kv is not None and _one_idle(with_free_links(question), evaluator, placement)[0] <= 1:
+    if worst > 1 and kv is not None and _one_idle(with_free_links(question), evaluator, placement)[0] <= 1:
         reasons = [f"Link: the KV of a request takes {kv.seconds * 1e3:.4g} ms on the {kv.link}", *reasons]
     return replace(
         _empty(question, *reasons),
@@ -76,6 +73,29 @@ def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted) ->
         kv=kv,
         memory_per_device=memory(question, placement),
         counted=counted,
+    )
+
+
+def _missed(question: Question, seen: Served) -> list[str]:
+    """Which targets an idle fleet misses; none if enough requests meet them."""
+    slo = question.slo
+    if seen.attainment >= slo.attainment:
+        return []
+    return [
+        f"{name}: even on an idle fleet its 90th percentile is {seconds * 1e3:.4g} ms, not {target * 1e3:g} ms"
+        for name, seconds, target in against_targets(slo, seen)
+        if seconds > target
+    ] or [f"Attainment: {seen.attainment * 100:.4g} % on an idle fleet, not {slo.attainment * 100:g} %"]
+
+
+def _out_of_reach(judged: int) -> str:
+    """What is known where an idle fleet meets the targets: which fleets were tried, down to the lowest rate."""
+    lowest = f"at {LOWEST:g} req/s for each device, the lowest rate that is looked at"
+    if judged == 0:
+        return f"Rate: an idle fleet meets the targets, but none was found to do so {lowest}"
+    liked = f"the {_counted(judged, 'fleet')} that the search liked most"
+    return (
+        f"Rate: an idle fleet meets the targets, but on fresh paths none of {liked} does {lowest}; no other was tried"
     )
 
 

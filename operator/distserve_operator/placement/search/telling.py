@@ -22,7 +22,9 @@ RUNNERS_UP: Final = 1  # measured besides the best of each kind
 def explained(search: Search, winner: Winner | None, held: float | None = None) -> Plan:
     """The plan for the best finalist, with the best of each kind and some that came close; `held`: see `plan_of`."""
     if winner is None or winner.level is None:
-        return refusing.nothing_holds(search.question, search.kinds[0].evaluator, _counted(search))
+        return refusing.nothing_holds(
+            search.question, search.kinds[0].evaluator, _counted(search), search.verifier.judged
+        )
     return plan_of(search, *candidates(search, winner), held)
 
 

@@ -46,6 +46,11 @@ class Verifier:
             question, searched, tuple(question.workload.sample(seed, longest_run(question.window)) for seed in seeds)
         )
 
+    @property
+    def judged(self) -> int:
+        """How many candidates it has looked at."""
+        return len({placement for placement, _ in self._held})
+
     def level(self, placement: Placement, near: int, least: int = 0) -> int | None:
         """The level that a candidate holds, all paths together, about `near`; None: not even `least`.
 

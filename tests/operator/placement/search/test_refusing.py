@@ -12,7 +12,7 @@ from distserve_operator.placement.search.paper import largest_that_fits
 from distserve_operator.placement.search.spaces import fits
 from distserve_operator.placement.shape import Disaggregated, Pool, Shape
 from distserve_operator.placement.slo import Slo
-from distserve_operator.placement.workload.lengths import Fixed
+from distserve_operator.placement.workload.lengths import Fixed, LogNormal
 
 GIGABIT = 1e9 / 8
 SLOW_66B: dict[str, Any] = {
@@ -22,6 +22,11 @@ SLOW_66B: dict[str, Any] = {
     "slo": CHATBOT_66B,
     "affinity": Affinity.HIGH,
 }
+
+# A prompt takes hours.
+SLOWEST: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "CPU", "slo": Slo(1e6, 1e4), "lengths": Fixed(7000, 2)}
+# The longest prompt of the path of the search is just in time, on others there are longer ones.
+LONGEST: dict[str, Any] = {"slo": Slo(0.18, 1.0, 1.0), "lengths": LogNormal(200, 0.5, 2, 0.0)}
 
 # with how the binding starts, and what is said besides
 CASES: list[tuple[dict[str, Any], str, str]] = [
@@ -35,6 +40,13 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"slo": Slo(0.25, 0.001)}, "TPOT: even on an idle fleet", ""),
     ({"slo": Slo(0.25, 0.001, 1.0), "only": "disaggregated", "rate": 5.0}, "TPOT: even on an idle fleet", ""),
     ({"slo": Slo(0.25, 0.001), "only": "disaggregated"}, "TPOT: even on an idle fleet", ""),
+    (
+        {**SLOWEST, "per_node": 8},
+        "Rate: an idle fleet meets the targets, but none was found to do so at 0.001 req/s",
+        "",
+    ),
+    ({**LONGEST, "per_node": 1}, "Rate: an idle fleet meets the targets, but on fresh paths none of the 5 fleets", ""),
+    ({"per_node": 2, "slo": Slo(0.15, 0.1, 0.97)}, "Attainment: 94.03 % on an idle fleet, not 97 %", ""),
 ]
 
 

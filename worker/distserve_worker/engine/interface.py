@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import torch  # whoever only talks about an engine need not wait seconds for it
 
 ITEM_BYTES: Final = {"FP32": 4, "FP16": 2, "BF16": 2}
-# Memory of a GPU that transports hold beside the engine's: chunks of one rank in each direction, and bytes of each.
+# Memory of a GPU that transports hold beside the engine's: chunks that its rank reads, or that it sends and as many
+# more that readers stage there by themselves; and bytes of each.
 MOST_STAGED: Final = 8
 CHUNK_BYTES: Final = 64 << 20
 

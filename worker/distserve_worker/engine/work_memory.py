@@ -11,7 +11,8 @@ from distserve_worker.engine.scheduling.rules import PromptRules
 from distserve_worker.weights.config import ModelConfig
 
 _BESIDES: Final = 1 << 30  # buffers of NCCL and cuBLAS, kernels, and what torch's allocator holds in pieces
-_STAGED: Final = 2 * MOST_STAGED * CHUNK_BYTES  # KV on its way between GPUs, in both directions
+# KV on its way between GPUs: what a rank sends, and what its readers stage there; who reads has half of that.
+_STAGED: Final = 2 * MOST_STAGED * CHUNK_BYTES
 # Copies of a token's hidden state: what a layer adds to, its norm (computed in FP32), what comes out, what is sent on.
 _HIDDEN_COPIES: Final = 6
 _INDEX_BYTES: Final = 8

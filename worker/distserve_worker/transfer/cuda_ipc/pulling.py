@@ -25,6 +25,7 @@ class _Allocation:
         more = probe.more
         handle = MemoryHandle(str(more["device"]), bytes.fromhex(str(more["handle"])), int(more["offset"]))
         self._turns = turns
+        self._turn = Turns(most=1)  # what is read is staged on that GPU, which has a bounded number of readers
         self._shape = probe.shape
         self._memory = MappedMemory(handle, probe.shape.nbytes)
 
@@ -34,10 +35,16 @@ class _Allocation:
         layout = replace(selection.region.layout, layers=shape.shard.layers, kv_heads=shape.shard.heads)
         region = Region(shape.shard, layout, self._memory.tensor.view(shape.blocks, -1))
         offered = Selection(region, location.blocks, location.part)
-        with self._turns.one(limit.check), DeviceBlocks(offered) as source, DeviceBlocks(selection) as target:
-            for run in runs(selection, CHUNK_BYTES):
-                target.scatter(run, source.gather(run), after=source)
-                target.wait(limit.check)
+        with self._turn.one(limit.check), self._turns.one(limit.check):
+            _copy(offered, selection, limit)
+
+
+def _copy(offered: Selection, selection: Selection, limit: Limit) -> None:
+    """A chunk at a time."""
+    with DeviceBlocks(offered) as source, DeviceBlocks(selection) as target:
+        for run in runs(selection, CHUNK_BYTES):
+            target.scatter(run, source.gather(run), after=source)
+            target.wait(limit.check)
 
 
 def cuda_ipc_pulling(turns: Turns) -> PodPulling:

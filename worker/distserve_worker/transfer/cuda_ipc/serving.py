@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from distserve_worker.engine.interface import Region
+from distserve_worker.engine.interface import MOST_STAGED, Region
 from distserve_worker.transfer.cuda_ipc.handles import handle_of
 from distserve_worker.transfer.same_pod.serving import PodServing
 
@@ -16,4 +16,5 @@ class CudaIpcServing(PodServing):
         """`region` is on a GPU. Raises `CudaFailed`, OSError."""
         memory = handle_of(region.memory)
         more: dict[str, str | int] = {"device": memory.device, "handle": memory.handle.hex(), "offset": memory.offset}
-        super().__init__(NAME, region, [], more, max_transfers)
+        # Each of them stages a chunk on this GPU, one at a time.
+        super().__init__(NAME, region, [], more, max_transfers, most_readers=MOST_STAGED)

@@ -10,7 +10,7 @@ from typing import Final
 from distserve_worker.transfer.accepting import Accepting
 
 GREETING: Final = b"DSKP\x00\x00\x00\x01"  # the last four bytes are the version
-_MAX_VISITORS: Final = 256  # one more takes another transport
+MOST_VISITORS: Final = 256
 _BACKLOG: Final = 64
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
 
@@ -18,14 +18,14 @@ _CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
 class Hosting:
     """A unix socket without a file, which only processes of this network namespace (so of this pod) can reach."""
 
-    def __init__(self, files: Sequence[int]) -> None:
-        """`files` are descriptors that every visitor gets."""
+    def __init__(self, files: Sequence[int], most: int = MOST_VISITORS) -> None:
+        """`files` are descriptors that every visitor gets; beside `most` of them one more is turned away."""
         self.name = f"distserve-kv-{secrets.token_hex(16)}"
         self._files = list(files)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(f"\0{self.name}")
         listener.listen(_BACKLOG)
-        self._accepting = Accepting(listener, self._serve, _MAX_VISITORS, "kv-host")
+        self._accepting = Accepting(listener, self._serve, most, "kv-host")
 
     def close(self) -> None:
         """End every visit."""

@@ -15,12 +15,12 @@ from distserve_worker.transfer.tickets import Tickets
 class Offering:
     """Offers to readers that reach the memory by themselves; see `Serving` for the methods."""
 
-    def __init__(self, files: Sequence[int], max_transfers: int) -> None:
+    def __init__(self, files: Sequence[int], max_transfers: int, most_readers: int) -> None:
         """`files` are descriptors that readers get besides the board, which comes first."""
         self._tickets = Tickets(max_transfers)
         self._board = Board(max_transfers)
         self._lock = threading.RLock()
-        self._hosting = Hosting([self._board.file, *files])
+        self._hosting = Hosting([self._board.file, *files], most_readers)
 
     @property
     def socket(self) -> str:

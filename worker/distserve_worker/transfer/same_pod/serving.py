@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from distserve_worker.engine.interface import Region
 from distserve_worker.transfer.interface import Ended, Source
 from distserve_worker.transfer.memory.selection import Selection
+from distserve_worker.transfer.same_pod.hosting import MOST_VISITORS
 from distserve_worker.transfer.same_pod.location import Probe, Shape
 from distserve_worker.transfer.same_pod.offering import Offering
 
@@ -13,12 +14,18 @@ class PodServing:
     """See `Serving`."""
 
     def __init__(
-        self, name: str, region: Region, files: Sequence[int], more: Mapping[str, str | int], max_transfers: int
+        self,
+        name: str,
+        region: Region,
+        files: Sequence[int],
+        more: Mapping[str, str | int],
+        max_transfers: int,
+        most_readers: int = MOST_VISITORS,
     ) -> None:
-        """Readers get `files` and, in the probe, `more`. Raises OSError."""
+        """Readers get `files` and, in the probe, `more`; no more than `most_readers` come. Raises OSError."""
         self._name = name
         self._region = region  # its file is closed with it
-        self._offering = Offering(files, max_transfers)
+        self._offering = Offering(files, max_transfers, most_readers)
         self._probe = Probe(self._offering.socket, Shape.of(region), more).packed()
 
     @property

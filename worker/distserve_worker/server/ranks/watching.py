@@ -16,6 +16,7 @@ from distserve_worker.server.ranks.process import WITHOUT_PEER
 
 _SILENT_SECONDS: Final = 600.0  # of ranks that are waited for, after which they count as hung
 _CAUSE_SECONDS: Final = 2.0  # in which the rank that went first is found among those that went with it
+_NOTICED_SECONDS: Final = 1.0  # in which the end of a rank is seen at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ class RankWatch:
                 raise self._failure
 
     def failure(self) -> WorkerFailure | None:
-        """Why a rank has ended: it may be noticed a moment later."""
+        """Why a rank has ended: it may be noticed a moment later, and which of them is to blame another one later."""
         with self._news:
-            self._news.wait_for(lambda: self._failure is not None, _CAUSE_SECONDS)
+            self._news.wait_for(lambda: self._failure is not None, _NOTICED_SECONDS + _CAUSE_SECONDS)
             return self._failure
 
     def hush(self) -> None:
@@ -99,18 +100,25 @@ class RankWatch:
         self._listener.failed(failure)
 
     def _first_to_go(self) -> WatchedRank:
-        """Hear them until one has ended. Those that went with it may be seen before the one that took them along."""
+        """Hear them until one has ended. Those that went with it may be seen before the one that took them along.
+
+        That one is waited for until a deadline, however much the others have to say meanwhile.
+        """
         talking = {one.control: one for one in self._ranks}
         running = {one.process.sentinel: one for one in self._ranks}
         gone: list[WatchedRank] = []
+        deadline: float | None = None
         while not any(one.is_cause for one in gone):
-            ready = wait([*talking, *running], _CAUSE_SECONDS if gone else None)
-            if not ready:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
                 break
+            ready = wait([*talking, *running], left)
             for one in [talking[control] for control in ready if isinstance(control, Connection)]:
                 if not self._hear(one):
                     del talking[one.control]
             gone += [running.pop(sentinel) for sentinel in ready if isinstance(sentinel, int)]
+            if gone and deadline is None:
+                deadline = time.monotonic() + _CAUSE_SECONDS
         return next((one for one in gone if one.is_cause), gone[0])
 
     def _hear(self, one: WatchedRank) -> bool:

@@ -153,6 +153,15 @@ def test_no_identity_is_made_for_a_peer_that_does_not_answer(ends: Ends, nccl: P
     assert nccl.made == 0
 
 
+def test_nccl_is_loaded_before_anybody_is_greeted(ends: Ends, nccl: PlayedNccl) -> None:
+    """It takes seconds the first time, for which a peer that has been greeted would not wait."""
+    nccl.missing = True
+    greeted: list[bool] = []
+    with answering(lambda _: greeted.append(True)) as endpoint, pytest.raises(TransferError, match="cannot be loaded"):
+        ends.reader.try_(endpoint.encode(), time.monotonic() + SECONDS)
+    assert not greeted
+
+
 def test_a_peer_that_goes_during_a_meeting_is_not_waited_for(ends: Ends) -> None:
     """B3: neither until the deadline nor for ever."""
     with answering(greet_only) as endpoint:

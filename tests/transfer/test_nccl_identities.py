@@ -31,7 +31,7 @@ class Clock:
 
 
 def fail(attempts: Attempts) -> None:
-    with contextlib.suppress(TransferError), attempts.identity():
+    with contextlib.suppress(TransferError), attempts.one() as identities, identities.one():
         raise TransferError(Fault.STALLED, "nobody came")
 
 
@@ -63,7 +63,7 @@ def test_a_meeting_that_succeeds_ends_the_pauses() -> None:
     attempts = Attempts(Identities(), clock)
     fail(attempts)
     fail(attempts)
-    with attempts.identity():
+    with attempts.one():
         pass
     fail(attempts)
     assert pause(attempts, clock) == 10
@@ -79,30 +79,55 @@ def test_one_pair_does_not_wait_for_another() -> None:
     assert raised.value.fault is Fault.UNREACHABLE
 
 
-def test_after_too_many_failed_meetings_nccl_is_off_and_says_so_once(
+def test_what_fails_after_a_meeting_is_followed_by_a_pause_and_wastes_no_identity(made: list[bytes]) -> None:
+    shared, clock = Identities(first_unmet=1), Clock()
+    attempts = Attempts(shared, clock)
+    for expected in (10, 20):
+        with contextlib.suppress(TransferError), attempts.one() as identities:
+            with identities.one():
+                pass
+            raise TransferError(Fault.MISMATCH, "other bytes arrive")
+        assert pause(attempts, clock) == expected
+    assert len(made) == 2
+
+
+def test_after_too_many_failed_meetings_nccl_rests_and_says_so_once(
     made: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The threads and descriptors of a process stay bounded, and a reader is told why it takes another way."""
-    shared = Identities(most_unmet=3)
-    with Attempts(shared).identity():
+    shared = Identities(first_unmet=3)
+    with shared.one():
         pass
     for _ in range(3):
         fail(Attempts(shared))
     for _ in range(2):
-        with pytest.raises(TransferError, match="NCCL is off in this process, for 3 meetings have failed") as raised:
+        with pytest.raises(TransferError, match="NCCL rests in this process, for 3 meetings have failed") as raised:
             shared.one().__enter__()
         assert raised.value.fault is Fault.UNREACHABLE
     assert len(made) == 4
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
+def test_nccl_comes_back_for_one_meeting_every_six_hours(made: list[bytes]) -> None:
+    """So neither is it off for good, nor are there threads and descriptors without end."""
+    clock = Clock()
+    shared = Identities(first_unmet=3, clock=clock)
+    for _ in range(24):
+        for _ in range(5):
+            fail(Attempts(shared))
+        clock.now += 3600
+    assert len(made) == 3 + 3
+    with shared.one():
+        pass
+
+
 def test_an_identity_that_cannot_be_made_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot() -> bytes:
         raise TransferError(Fault.UNREACHABLE, "NCCL cannot be loaded")
 
-    shared = Identities(most_unmet=1)
+    shared = Identities(first_unmet=1)
     with monkeypatch.context() as patch:
         patch.setattr(identities, "unique_id", cannot)
         fail(Attempts(shared))
-    with Attempts(shared).identity() as identity:
+    with shared.one() as identity:
         assert identity

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 import torch
 
+from distserve_worker.transfer.interface import Fault, TransferError
 from distserve_worker.transfer.nccl import identities, link, serving
 from distserve_worker.transfer.nccl.pynccl import ID_BYTES, SENDER
 
@@ -23,11 +24,16 @@ class PlayedNccl:
         self.made = 0  # identities
         self.met = 0  # ends of communicators
         self.aborted = 0
+        self.missing = False
         self.spoilt = False  # bytes arrive as others than were sent
         self.receiving: queue.Queue[bool] = queue.Queue()  # what a receiver begins, told to the test
         self._lock = threading.Lock()
         self._wires: dict[bytes, _Wire] = {}
         self._numbers = itertools.count(1)
+
+    def require(self) -> None:
+        if self.missing:
+            raise TransferError(Fault.UNREACHABLE, "NCCL cannot be loaded")
 
     def unique_id(self) -> bytes:
         self.made += 1
@@ -104,4 +110,5 @@ def played_nccl(patch: pytest.MonkeyPatch) -> Iterator[PlayedNccl]:
     patch.setattr(identities, "unique_id", played.unique_id)
     for module in (link, serving):
         patch.setattr(module, "Pair", played.pair)
+    patch.setattr(link, "require", played.require)
     yield played

@@ -15,24 +15,32 @@ from distserve_worker.transfer.nccl.pynccl import unique_id
 
 log = logging.getLogger(__name__)
 
-_MOST_UNMET: Final = 32
+_FIRST_UNMET: Final = 32
+_ONE_MORE_SECONDS: Final = 6 * 3600.0  # so that NCCL comes back, and a process has 1500 after a year at most
 _FIRST_PAUSE_SECONDS: Final = 10.0
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
 
 
 class Identities:
-    """Those of one process. When too many were not met under, NCCL is not tried again there; any thread may use it."""
+    """Those of one process; any thread may use it.
 
-    def __init__(self, most_unmet: int = _MOST_UNMET) -> None:
-        self._most_unmet = most_unmet
+    When `first_unmet` were not met under, NCCL rests there: there may be one more for each six hours of its life.
+    """
+
+    def __init__(self, first_unmet: int = _FIRST_UNMET, clock: Callable[[], float] = time.monotonic) -> None:
+        self._first_unmet = first_unmet
+        self._clock = clock
+        self._began = clock()
         self._unmet = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self) -> Iterator[bytes]:
-        """A new one; the meeting is what is done under this. Raises `TransferError`, UNREACHABLE when NCCL is off."""
-        if self._unmet >= self._most_unmet:
-            raise TransferError(Fault.UNREACHABLE, self._off)
+        """A new one; the meeting is what is done under this. Raises `TransferError`, UNREACHABLE while NCCL rests."""
+        if self._is_resting:
+            raise TransferError(
+                Fault.UNREACHABLE, f"NCCL rests in this process, for {self._unmet} meetings have failed"
+            )
         identity = unique_id()
         try:
             yield identity
@@ -41,14 +49,16 @@ class Identities:
             raise
 
     @property
-    def _off(self) -> str:
-        return f"NCCL is off in this process, for {self._most_unmet} meetings have failed"
+    def _is_resting(self) -> bool:
+        more = int((self._clock() - self._began) / _ONE_MORE_SECONDS)
+        return self._unmet >= self._first_unmet + more
 
     def _count(self) -> None:
         with self._lock:
             self._unmet += 1
-            if self._unmet == self._most_unmet:
-                log.error("%s; KV goes other ways until it is started again", self._off)
+            if self._is_resting:
+                text = "%d meetings over NCCL have failed in this process; KV goes other ways for up to %g hours"
+                log.error(text, self._unmet, _ONE_MORE_SECONDS / 3600)
 
 
 class Attempts:
@@ -68,13 +78,12 @@ class Attempts:
             raise TransferError(Fault.UNREACHABLE, text)
 
     @contextmanager
-    def identity(self) -> Iterator[bytes]:
-        """See `Identities.one`."""
-        with self._identities.one() as identity:
-            try:
-                yield identity
-            except BaseException:
-                self._next = self._clock() + self._pause
-                self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-                raise
+    def one(self) -> Iterator[Identities]:
+        """Whatever fails under it is followed by a pause, be it before or after both ranks have met."""
+        try:
+            yield self._identities
+        except BaseException:
+            self._next = self._clock() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            raise
         self._pause = _FIRST_PAUSE_SECONDS

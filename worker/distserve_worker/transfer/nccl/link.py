@@ -12,7 +12,7 @@ from distserve_worker.transfer.memory.staging import runs
 from distserve_worker.transfer.nccl.first_block import empty_block, has_arrived
 from distserve_worker.transfer.nccl.framing import HEADER, HELLO, REQUEST, TAKEN
 from distserve_worker.transfer.nccl.identities import Attempts
-from distserve_worker.transfer.nccl.pynccl import RECEIVER, Pair
+from distserve_worker.transfer.nccl.pynccl import RECEIVER, Pair, require
 from distserve_worker.transfer.tcp.dialing import Dialing
 
 if TYPE_CHECKING:
@@ -27,15 +27,17 @@ class Link:
     def __init__(self, endpoint: str, device: "torch.device", attempts: Attempts, limit: Limit) -> None:
         """Meet that rank and try whether bytes arrive. Raises `TransferError`."""
         attempts.check()
+        require()  # seconds when it is the first, which a peer that was greeted would not wait for
         self._endpoint = endpoint
         self._limit = limit
         self._pair: Pair | None = None
         self.connection = Dialing(endpoint, limit.deadline).connect()
         try:
             self._greet()
-            with attempts.identity() as identity:  # not before somebody is there to meet under it
-                self.connection.send([identity])
-                self._pair = Pair(identity, RECEIVER, device, self._check)
+            with attempts.one() as identities:
+                with identities.one() as identity:  # not before somebody is there to meet under it
+                    self.connection.send([identity])
+                    self._pair = Pair(identity, RECEIVER, device, self._check)
                 self._try(self._pair, empty_block(device))
         except BaseException:
             self.close()

@@ -452,6 +452,7 @@ class RequestEvent(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
     PUT_BACK_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     @_builtins.property
@@ -475,6 +476,10 @@ class RequestEvent(_message.Message):
         """decode only; the leg is over, to be continued through prefill with the tokens so far"""
 
     @_builtins.property
+    def started(self) -> Global___Started:
+        """prefill and colocated only; comes before anything of the leg is computed"""
+
+    @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprobs]:
         """one for each of `tokens`, if asked for"""
 
@@ -488,13 +493,14 @@ class RequestEvent(_message.Message):
         failed: Global___Failed | None = ...,
         joined: Global___Joined | None = ...,
         put_back: Global___PutBack | None = ...,
+        started: Global___Started | None = ...,
         logprobs: _abc.Iterable[Global___TokenLogprobs] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked", "put_back", b"put_back"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "parked", b"parked", "put_back", b"put_back", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "logprobs", b"logprobs", "parked", b"parked", "put_back", b"put_back", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "failed", b"failed", "finished", b"finished", "joined", b"joined", "logprobs", b"logprobs", "parked", b"parked", "put_back", b"put_back", "request_id", b"request_id", "started", b"started", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["parked", "finished", "failed", "joined", "put_back"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["parked", "finished", "failed", "joined", "put_back", "started"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
@@ -569,6 +575,23 @@ class PutBack(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PutBack: _TypeAlias = PutBack  # noqa: Y015
+
+@_typing.final
+class Started(_message.Message):
+    """The prompt is in the step that is computed now: whatever ends the worker may be its doing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Parked(_message.Message):

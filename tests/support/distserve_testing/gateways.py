@@ -21,6 +21,7 @@ class Leg:
 
     request_id: str
     tokens: list[int] = field(default_factory=list)
+    started: worker_pb2.Started | None = None
     parked: worker_pb2.Parked | None = None
     joined: worker_pb2.Joined | None = None
     finished: worker_pb2.Finished | None = None

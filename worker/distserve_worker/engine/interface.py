@@ -141,7 +141,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The first tokens of a request are being computed; the KV of `cached_tokens` of its prompt was there already."""
+    """The first tokens of a request are computed next; the KV of `cached_tokens` of its prompt was there already."""
 
     request_id: str
     cached_tokens: int
@@ -255,6 +255,10 @@ class Engine(Protocol):
 
     def has_work(self) -> bool:
         """Whether `step` would do anything now."""
+        ...
+
+    def begin(self) -> tuple[Happening, ...]:
+        """What `step` would begin with, for who tells of it before anything is computed: who runs, and who leaves."""
         ...
 
     def step(self) -> tuple[Happening, ...]:

@@ -99,16 +99,22 @@ class TorchEngine:
         return bool(self._flights) or self._scheduler.can_run()
 
     @memory_named()
-    def step(self) -> tuple[Happening, ...]:
-        """See `Engine.step`: fill the pipeline, then take what comes out first."""
+    def begin(self) -> tuple[Happening, ...]:
+        """See `Engine.begin`: fill the pipeline."""
         if reserved := self._scheduler.reserve():
             return tuple(Reserved(request.request_id) for request in reserved)
         happenings: list[Happening] = []
         while len(self._flights) < self._executor.depth and (step := self._scheduler.next()) is not None:
             happenings.extend(self._begin(step))
-        if self._flights:
-            happenings.extend(self._finish(self._flights.popleft()))
         return tuple(happenings)
+
+    @memory_named()
+    def step(self) -> tuple[Happening, ...]:
+        """See `Engine.step`: take what comes out of the pipeline first."""
+        begun = self.begin()
+        if not self._flights or any(isinstance(happening, Reserved) for happening in begun):
+            return begun
+        return (*begun, *self._finish(self._flights.popleft()))
 
     def export(self, request_id: str, blocks: tuple[BlockRef, ...]) -> None:
         """See `Engine.export`."""

@@ -12,7 +12,6 @@ from distserve_worker.engine.interface import (
     PutBack,
     Refused,
     Region,
-    Started,
     Token,
 )
 
@@ -37,6 +36,15 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A prompt is computed from now on, the time being in time.monotonic seconds; see `Started` for the rest."""
+
+    key: str
+    cached_tokens: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
     """Prefill is over and the parked blocks are pinned for readers until the request is dropped."""
 
@@ -51,7 +59,7 @@ class Target:
     blocks: tuple[BlockRef, ...]
 
 
-Arrival = Admission | Started | Token | Exported | Target | PutBack | Dropped
+Arrival = Admission | Begun | Token | Exported | Target | PutBack | Dropped
 
 
 @dataclass(frozen=True, slots=True)

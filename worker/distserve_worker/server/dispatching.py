@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 from distserve_proto import worker_pb2
-from distserve_worker.engine.interface import Dropped, PutBack, QueueFull, Refused, Started, Token, TooLong
-from distserve_worker.server.arrivals import Admission, Arrival, Batch, Exported, Step, Target
+from distserve_worker.engine.interface import Dropped, PutBack, QueueFull, Refused, Token, TooLong
+from distserve_worker.server.arrivals import Admission, Arrival, Batch, Begun, Exported, Step, Target
 from distserve_worker.server.commands import Admit, Command
 from distserve_worker.server.legs import Leg, Legs
 from distserve_worker.server.metrics import Metrics
@@ -131,21 +131,22 @@ class Dispatcher:
             case Admission(_, refusal):
                 if refusal is not None:
                     self._fail(leg, _code_of(refusal), str(refusal))
-            case Started() | Token():
-                assert step is not None, "they come from steps"
+            case Begun() | Token():
                 self._progress(leg, arrival, step)
             case Exported() | Target():
                 self._side.take(leg, arrival)
             case PutBack() | Dropped():
                 self._leave(leg, arrival)
 
-    def _progress(self, leg: Leg, arrival: Started | Token, step: Step) -> None:
+    def _progress(self, leg: Leg, arrival: Begun | Token, step: Step | None) -> None:
         match arrival:
-            case Started(_, cached_tokens):
-                leg.started = step.started
-                leg.stages.prefill_queue = step.started - leg.received
+            case Begun(_, cached_tokens, at):
+                leg.started = at
+                leg.stages.prefill_queue = at - leg.received
                 leg.stages.cached_tokens = cached_tokens
+                leg.event.started.SetInParent()
             case Token():
+                assert step is not None, "tokens come from steps"
                 self._token(leg, arrival, step)
 
     def _leave(self, leg: Leg, arrival: PutBack | Dropped) -> None:
@@ -192,7 +193,7 @@ def _key_of(arrival: Arrival) -> str:
             return parked.request_id
         case Admission(key, _) | Target(key, _):
             return key
-        case Started(key) | Token(key) | PutBack(key) | Dropped(key):
+        case Begun(key) | Token(key) | PutBack(key) | Dropped(key):
             return key
 
 

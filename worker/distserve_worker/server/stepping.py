@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from distserve_worker.engine.interface import Engine, Happening, Load, Parked, Refused, Reserved
-from distserve_worker.server.arrivals import Admission, Arrival, Batch, Exported, Ready, Step, Target
+from distserve_worker.engine.interface import Engine, Happening, Load, Parked, Refused, Reserved, Started
+from distserve_worker.server.arrivals import Admission, Arrival, Batch, Begun, Exported, Ready, Step, Target
 from distserve_worker.server.commands import Admit, Command, Drop, Imported, Stop
 from distserve_worker.server.loading import Loaded
 from distserve_worker.server.pulse import Pulse
@@ -93,6 +93,8 @@ class EngineThread:
             self._tell(Batch(tuple(arrivals), engine.load()))
         if works:
             self._pulse.begin(min(_tokens_at_hand(engine.load()), loaded.max_step_tokens))
+            if begun := engine.begin():  # told before it is computed: that may end this process
+                self._tell(Batch(tuple(_prepared(engine, happening) for happening in begun), engine.load()))
             started = time.monotonic()
             arrivals = [_prepared(engine, happening) for happening in engine.step()]
             self._tell(Batch(tuple(arrivals), engine.load(), Step(started, time.monotonic())))
@@ -154,6 +156,8 @@ def _obey(engine: Engine, command: Command) -> tuple[Arrival, ...]:
 def _prepared(engine: Engine, happening: Happening) -> Arrival:
     """Ask for the blocks at once: a reader would have to wait for the end of the next step otherwise."""
     match happening:
+        case Started(key, cached_tokens):
+            return Begun(key, cached_tokens, time.monotonic())
         case Parked(key, blocks):
             engine.export(key, blocks)
             return Exported(happening)

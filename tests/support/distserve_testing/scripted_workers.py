@@ -48,6 +48,18 @@ def says_nothing(_: Submit) -> Iterable[RequestEvent]:
     return []
 
 
+def begins(then: Act) -> Act:
+    """Compute the prompt; then do something else."""
+
+    def act(submit: Submit) -> Iterable[RequestEvent]:
+        begun = RequestEvent(request_id=submit.request_id)
+        begun.started.SetInParent()
+        after = then(submit)
+        return [begun, RequestEvent(request_id=HANG_UP)] if isinstance(after, str) else [begun, *after]
+
+    return act
+
+
 def next_token(submit: Submit) -> int:
     """Deterministic in the position: 100, 101, 102, ..."""
     return 100 + len(submit.output)

@@ -41,6 +41,7 @@ class Attempt:
         self._deadlines = deadlines
         self._report = report
         self._legs = Legs(fleet)
+        self._computing = False  # on the worker that is waited for
         self._joined_at: float | None = None
         self._unfinished = Stages()  # of a decode leg that has not said how it ended
 
@@ -51,6 +52,9 @@ class Attempt:
                 await self._colocated(first)
             else:
                 await self._in_two_legs(first, need)
+        except LegFailedError as error:
+            error.computing = self._computing
+            raise
         finally:
             self._legs.end()
             self._record_unfinished()
@@ -79,7 +83,10 @@ class Attempt:
             while True:
                 event = await self._legs.next()
                 change = event.WhichOneof("change")
+                if change == "started":
+                    self._computing = True
                 if change == "parked":
+                    self._computing = False
                     self._answer.record(event.parked.stages)
                     self._answer.accept(event.tokens, logprobs=event.logprobs)
                     return event.parked.kv
@@ -136,6 +143,7 @@ class Attempt:
 
     def _join(self, event: RequestEvent) -> None:
         self._legs.pulled()
+        self._computing = True
         self._joined_at = time.monotonic()
         self._unfinished = event.joined.stages
 
@@ -144,6 +152,8 @@ class Attempt:
             case "finished":
                 self._unfinished = Stages()
                 self._finish(event)
+            case "started":
+                self._computing = True
             case "put_back":
                 self._unfinished = Stages()
                 self._answer.record(event.put_back.stages)

@@ -82,6 +82,14 @@ def model_failed(reason: str) -> ApiError:
     return ApiError(Problem(500, message, "server_error", None, "model_failed", repeats=False))
 
 
+def workers_ended(count: int, reason: str) -> ApiError:
+    """So many workers were lost while they computed this request; the next one may be too."""
+    message = (
+        f"{count} workers have failed while they computed this request (the last: {reason}): no other one is tried"
+    )
+    return ApiError(Problem(500, message, "server_error", None, "workers_ended", repeats=False))
+
+
 def internal() -> ApiError:
     """A fault of ours; details are in the log only."""
     return ApiError(Problem(500, "The gateway failed on this request; see its log", "server_error", None, "internal"))

@@ -51,11 +51,17 @@ class LegFailedError(Exception):
         super().__init__(f"{instance}: {message}")
         self.failure = failure
         self.avoid = avoid
+        self.computing = False  # whether the worker was computing the request, as far as is known
 
     def after(self, earlier: frozenset[str]) -> "LegFailedError":
         """The same failure; the incarnations that failed before it are to be avoided too."""
         self.avoid |= earlier
         return self
+
+    @property
+    def may_be_its_doing(self) -> bool:
+        """Whether the request itself may have ended the worker: it was computed there, not merely queued or kept."""
+        return self.computing and self.failure in (Failure.STREAM_LOST, Failure.INTERNAL)
 
     @property
     def costs_an_attempt(self) -> bool:

@@ -20,6 +20,7 @@ from distserve_worker.gateway.routing import Candidate, Need
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
+MOST_ENDED: Final = 2  # workers that one request may take along
 _PAUSE_SECONDS: Final = 0.2  # before a request that has begun looks again for an instance that takes it
 
 
@@ -33,33 +34,30 @@ class Runner:
 
     async def run(self, generation: Generation, answer: Answer) -> None:
         """Fill `answer`. Raises `ApiError` when the request cannot be finished; what it has produced stays in it."""
-        avoid, full = frozenset[str](), frozenset[str]()
+        tries = _Tries()
         patience = _Patience(self.deadlines.base_seconds)
-        spent, number = 0, 0
-        failure: LegFailedError | None = None
-        while spent < MAX_ATTEMPTS:
-            need = _need(generation, answer, avoid | full)
+        while tries.spent < MAX_ATTEMPTS:
+            failure = tries.last
+            need = _need(generation, answer, tries.avoid | tries.full)
             first = self.fleet.choose_first(need)
             if first is None and failure is not None and not failure.costs_an_attempt:
-                full = frozenset()  # they may have room by now
+                tries.full = frozenset()  # they may have room by now
                 if await patience.is_left(len(answer.tokens)):
                     continue
             if first is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
             self._refuse_overload(first, answer)
-            number += 1
+            tries.number += 1
             try:
-                return await self._attempt(number, generation, answer).run(first, need)
+                return await self._attempt(tries.number, generation, answer).run(first, need)
             except LegFailedError as error:
                 failure = error
             self._report(generation, failure)
-            if failure.failure is Failure.QUEUE_FULL:
-                full |= failure.avoid
-            else:
-                avoid |= failure.avoid
-            spent += failure.costs_an_attempt
-        assert failure is not None
-        raise final(failure, f"{MAX_ATTEMPTS} attempts have failed")
+            tries.add(failure)
+            if tries.ended >= MOST_ENDED:
+                raise errors.workers_ended(tries.ended, str(failure))
+        assert tries.last is not None
+        raise final(tries.last, f"{MAX_ATTEMPTS} attempts have failed")
 
     def no_pair(self) -> ApiError:
         """What a client is told while nothing can take its request."""
@@ -79,6 +77,28 @@ class Runner:
     def _report(self, generation: Generation, failure: LegFailedError) -> None:
         log.warning("request %s: %s: %s", generation.request_id, failure.failure, failure)
         self.metrics.retries.labels(failure.failure).inc()
+
+
+@dataclass(slots=True)
+class _Tries:
+    """What has become of a request so far."""
+
+    number: int = 0
+    spent: int = 0  # those that count
+    ended: int = 0  # workers that failed while they computed it: it may be the reason
+    avoid: frozenset[str] = frozenset()  # incarnations
+    full: frozenset[str] = frozenset()
+    last: LegFailedError | None = None
+
+    def add(self, failure: LegFailedError) -> None:
+        """One more try has failed."""
+        self.last = failure
+        self.spent += failure.costs_an_attempt
+        self.ended += failure.may_be_its_doing
+        if failure.failure is Failure.QUEUE_FULL:
+            self.full |= failure.avoid
+        else:
+            self.avoid |= failure.avoid
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ ENDS = pytest.mark.parametrize("ends", [hangs_up, fails(FAILURE_CODE_INTERNAL)],
 
 
 async def refused(runner: Runner, answer: Answer) -> ApiError:
-    with pytest.raises(ApiError, match="2 workers have failed while they computed this request") as error:
+    with pytest.raises(ApiError, match="2 workers have failed as they began to compute this request") as error:
         await runner.run(generation(), answer)
     assert (error.value.problem.status, error.value.problem.code) == (500, "workers_ended")
     assert error.value.problem.headers == {"x-should-retry": "false"}
@@ -31,15 +31,25 @@ async def test_a_prompt_that_has_ended_two_prefill_workers_does_not_come_to_a_th
 @ENDS
 async def test_a_request_that_has_ended_two_decode_workers_does_not_come_to_a_third(answer: Answer, ends: Act) -> None:
     """B3: after the first byte too; what was produced stays."""
-    first, *others = prefill(prefills, prefills), decode(decodes(1, ends)), decode(decodes(1, ends)), decode(decodes(1))
+    first, *others = prefill(prefills, prefills), decode(decodes(0, ends)), decode(decodes(0, ends)), decode(decodes(1))
     async with deployed(first, *others) as runner:
         await refused(runner, answer)
     assert legs(others) == [["r.1"], ["r.2"], []]
-    assert answer.tokens == [100, 101, 102, 103]
+    assert answer.tokens == [100, 101]
+
+
+@ENDS
+async def test_a_request_that_came_on_before_each_of_its_workers_ended_goes_on(answer: Answer, ends: Act) -> None:
+    """B13: nodes go one after the other, and a long request is on all of them."""
+    first, *others = prefill(*[prefills] * 3), decode(decodes(1, ends)), decode(decodes(1, ends)), decode(decodes(1))
+    async with deployed(first, *others) as runner:
+        await runner.run(generation(), answer)
+    assert legs(others) == [["r.1"], ["r.2"], ["r.3"]]
+    assert answer.tokens == [100, 101, 102, 103, 104, 105]
 
 
 async def test_one_of_each_role_is_two(answer: Answer) -> None:
-    workers = prefill(begins(hangs_up)), prefill(prefills), decode(decodes(1, hangs_up)), decode(decodes(1))
+    workers = prefill(begins(hangs_up)), prefill(prefills), decode(decodes(0, hangs_up)), decode(decodes(1))
     async with deployed(*workers) as runner:
         await refused(runner, answer)
     assert legs(workers) == [["r.1"], ["r.2"], ["r.2"], []]

@@ -41,7 +41,7 @@ class Attempt:
         self._deadlines = deadlines
         self._report = report
         self._legs = Legs(fleet)
-        self._computing = False  # on the worker that is waited for
+        self._computing = False  # on the worker that is waited for, which has got nowhere with it yet
         self._joined_at: float | None = None
         self._unfinished = Stages()  # of a decode leg that has not said how it ended
 
@@ -159,6 +159,8 @@ class Attempt:
                 self._answer.record(event.put_back.stages)
                 raise put_back(worker)
             case _:
+                if event.tokens:
+                    self._computing = False
                 self._answer.accept(event.tokens, logprobs=event.logprobs)
 
     def _finish(self, event: RequestEvent) -> None:

@@ -83,9 +83,9 @@ def model_failed(reason: str) -> ApiError:
 
 
 def workers_ended(count: int, reason: str) -> ApiError:
-    """So many workers were lost while they computed this request; the next one may be too."""
+    """So many workers were lost as they began to compute this request; the next one may be too."""
     message = (
-        f"{count} workers have failed while they computed this request (the last: {reason}): no other one is tried"
+        f"{count} workers have failed as they began to compute this request (the last: {reason}): no other one is tried"
     )
     return ApiError(Problem(500, message, "server_error", None, "workers_ended", repeats=False))
 

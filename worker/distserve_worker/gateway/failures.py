@@ -51,7 +51,7 @@ class LegFailedError(Exception):
         super().__init__(f"{instance}: {message}")
         self.failure = failure
         self.avoid = avoid
-        self.computing = False  # whether the worker was computing the request, as far as is known
+        self.computing = False  # whether the worker was computing the request and had no token of it yet
 
     def after(self, earlier: frozenset[str]) -> "LegFailedError":
         """The same failure; the incarnations that failed before it are to be avoided too."""
@@ -60,7 +60,10 @@ class LegFailedError(Exception):
 
     @property
     def may_be_its_doing(self) -> bool:
-        """Whether the request itself may have ended the worker: it was computed there, not merely queued or kept."""
+        """Whether the request itself may have ended the worker: it was computed there, not merely queued or kept.
+
+        One that has had tokens from a worker is less likely to: workers end for many reasons, and it was there long.
+        """
         return self.computing and self.failure in (Failure.STREAM_LOST, Failure.INTERNAL)
 
     @property

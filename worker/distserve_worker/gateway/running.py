@@ -85,7 +85,7 @@ class _Tries:
 
     number: int = 0
     spent: int = 0  # those that count
-    ended: int = 0  # workers that failed while they computed it: it may be the reason
+    ended: int = 0  # workers that failed as they began to compute it: it may be the reason
     avoid: frozenset[str] = frozenset()  # incarnations
     full: frozenset[str] = frozenset()
     last: LegFailedError | None = None

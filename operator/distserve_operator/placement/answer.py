@@ -63,7 +63,7 @@ class Counted:
     """How much work the search was."""
 
     evaluated: int  # candidates that were simulated
-    pruned: int  # candidates that a bound ruled out
+    pruned: int  # candidates that a bound ruled out; families left out as a whole count as one
     simulations: int
 
 

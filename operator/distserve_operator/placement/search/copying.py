@@ -63,7 +63,7 @@ def _goodput(search: Search, winner: Winner) -> float:
 def _exceeds(search: Search, rate: float) -> bool:
     """Whether some fleet holds more than so much per device on fresh paths."""
     level, within = level_below(rate) + 1, joint.margin(search.question.slo)
-    kept = (joint.best(kind.evaluator, level, within=within).kept for kind in search.kinds)
+    kept = (joint.best(kind.evaluator, level, within=within) for kind in search.kinds)
     near = (placement for some in kept for placement, _ in some)
     return any(search.verifier.holds(one, search.verifier.evaluator.ladder.rate(one, level)) for one in near)
 

@@ -51,6 +51,7 @@ class Evaluator:
     demand: Demand = field(init=False)
     simulations: int = 0
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
+    looked: int = 0  # placements that a search looked at, by their bounds at least
     _known: dict[Hashable, float] = field(default_factory=dict)
     _held: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     _lenient: "Evaluator | None" = None
@@ -63,6 +64,10 @@ class Evaluator:
         other = Evaluator(replace(self.question, only=only), self.path, self.ladder)
         other._known, other._held = self._known, self._held
         return other
+
+    def looks_at(self, number: int) -> None:
+        """A search came by so many placements; others, before it, by the same ones."""
+        self.looked = max(self.looked, number)
 
     def upper(self, placement: Placement) -> float:
         """No rate above it is held for long; from arithmetic alone."""

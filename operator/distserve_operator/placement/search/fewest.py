@@ -39,6 +39,7 @@ class _Lattice:
         self._evaluator = evaluator
         self._met: set[Placement] = set()
         self._numbers = itertools.count()
+        self._taken = 0
         self.queue: list[tuple[int, float, int, Family, Counts]] = []
         for family in families(evaluator.question):
             least = _least_counts(evaluator, family, rate)
@@ -56,6 +57,8 @@ class _Lattice:
 
     def take(self) -> tuple[Family, Counts]:
         """The smallest counts; of equal ones those with the highest bound."""
+        self._taken += 1
+        self._evaluator.looks_at(self._taken)
         *_, family, counts = heapq.heappop(self.queue)
         return family, counts
 

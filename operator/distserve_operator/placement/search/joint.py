@@ -23,12 +23,7 @@ WIDEST: Final = 12
 _ROUGH: Final = 1.5  # bounds of colocated fleets tell apart only what differs by this
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Candidates with the level that each is known to hold, best first; how many were ruled out unsimulated."""
-
-    kept: tuple[tuple[Placement, int], ...]
-    pruned: int
+Found = tuple[tuple[Placement, int], ...]  # candidates with the level that each is known to hold, best first
 
 
 @dataclass(order=True, slots=True)
@@ -61,7 +56,7 @@ def margin(slo: Slo) -> int:
 
 def one_of_the_best(evaluator: Evaluator) -> tuple[Placement, int] | None:
     """One that no other exceeds, with the level that it holds."""
-    return next(iter(_Search(evaluator, -1, -1).run().kept), None)
+    return next(iter(_Search(evaluator, -1, -1).run()), None)
 
 
 class _Search:
@@ -74,7 +69,6 @@ class _Search:
         self._best = level
         self._margin = margin  # levels by which a candidate may stay behind the best; negative: has to exceed it
         self._opened = 0  # placements that were looked at, by their bounds at least
-        self._simulated = 0
         self._numbers = itertools.count()
         self._held: dict[Placement, int] = {}
         self._tried: dict[Hashable, int] = {}  # devices of the last fleet that was simulated, by proportions
@@ -93,8 +87,8 @@ class _Search:
         least = min(self._needed, self._best)
         kept = [(one, at) for one, at in self._held.items() if at >= least or self._evaluator.holds(one, least)]
         unopened = sum(1 for entry in self._queue if not isinstance(entry.item, Placement))
-        ordered = sorted(kept, key=lambda pair: (-pair[1], pair[0].devices))
-        return Found(tuple(ordered), self._opened - self._simulated + unopened)
+        self._evaluator.looks_at(self._opened + unopened)
+        return tuple(sorted(kept, key=lambda pair: (-pair[1], pair[0].devices)))
 
     @property
     def _needed(self) -> int:
@@ -119,7 +113,6 @@ class _Search:
                 heapq.heappush(self._queue, refined)
             return
         self._tried[proportions(placement)] = placement.devices
-        self._simulated += 1
         if not self._evaluator.holds(placement, self._needed):
             return
         self._held[placement] = climb(

@@ -28,7 +28,6 @@ class Searched:
     evaluator: Evaluator
     finalists: Sequence[Finalist] = ()
     rival: Finalist | None = None
-    pruned: int = 0
 
     @property
     def best(self) -> Finalist | None:
@@ -42,8 +41,7 @@ class Searched:
 
     def take(self, found: joint.Found, least: int) -> None:
         """The candidates that a search found, of those that hold the `least` level."""
-        self.finalists = [*self.finalists, *(one for one in found.kept if one[1] >= least)]
-        self.pruned = self.pruned or found.pruned
+        self.finalists = [*self.finalists, *(one for one in found if one[1] >= least)]
 
 
 @dataclass(slots=True)
@@ -128,12 +126,12 @@ def _finalists(search: Search, level: int, tested: frozenset[Placement], margin:
     found = []
     for kind in search.kinds:
         found.append(joint.best(kind.evaluator, level, tested, margin))
-        level = max([level, *(held for _, held in found[-1].kept)])
+        level = max([level, *(held for _, held in found[-1])])
     for kind, new in zip(search.kinds, found, strict=True):
         kind.take(new, level - margin)
         if kind.rival is None:
-            kind.rival = next(iter(new.kept), None) or joint.one_of_the_best(kind.evaluator)
-    near = [one for new in found for one in new.kept if one[1] >= level - margin]
+            kind.rival = next(iter(new), None) or joint.one_of_the_best(kind.evaluator)
+    near = [one for new in found for one in new if one[1] >= level - margin]
     rivals = [kind.rival for kind in search.kinds if kind.rival is not None and kind.rival[0] not in tested]
     return [*near, *(rival for rival in rivals if rival not in near)]
 

@@ -11,8 +11,8 @@ from distserve_operator.placement.question import FiniteWindow
 from distserve_operator.placement.search import explaining, joint, refusing
 from distserve_operator.placement.search.fewest import by_devices
 from distserve_operator.placement.search.paper import Ruled
-from distserve_operator.placement.search.racing import Finalist, Winner
-from distserve_operator.placement.search.searching import Search, expected
+from distserve_operator.placement.search.racing import Finalist, Winner, race
+from distserve_operator.placement.search.searching import Search, Searched, expected
 from distserve_operator.placement.search.verifying import Verifier
 from distserve_operator.placement.shape import Placement
 
@@ -59,12 +59,20 @@ def candidates(search: Search, winner: Winner) -> tuple[Candidate, list[Candidat
 def _others(search: Search, winner: Winner) -> list[Finalist]:
     """The best of each kind, then those that the search liked next; as many as are asked for, if there are."""
     close = sorted((one for kind in search.kinds for one in kind.finalists), key=lambda one: -one[1])
-    bests = [kind.best for kind in search.kinds if kind.best is not None]
+    bests = [one for kind in search.kinds if (one := _best(search, kind, winner)) is not None]
     found = dict(one for one in [*bests, *close] if one[0] != winner.placement)
     listed = (search.question.listed or 0) - 1
     if listed > len(found):
         found |= dict(islice(_more(search, {winner.placement, *found}), listed - len(found)))
     return list(found.items())[: max(len(search.kinds) - 1 + RUNNERS_UP, listed)]
+
+
+def _best(search: Search, kind: Searched, winner: Winner) -> Finalist | None:
+    """The best of a kind: of the one that lost, the finalist that does best on the paths on which the winner won."""
+    if kind.of(winner.placement) or not kind.finalists:
+        return kind.best
+    first = race(search.verifier, kind.finalists)
+    return kind.best if first.level is None else (first.placement, first.level)
 
 
 def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:
@@ -76,7 +84,7 @@ def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:
                 yield expected(search.verifier.evaluator, placement, search.held)
         return
     while True:
-        near = [one for kind in search.kinds for one in joint.best(kind.evaluator, without=frozenset(known)).kept]
+        near = [one for kind in search.kinds for one in joint.best(kind.evaluator, without=frozenset(known))]
         if not near:
             return
         known = known | {placement for placement, _ in near}
@@ -88,8 +96,10 @@ def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:
 
 
 def _counted(search: Search) -> Counted:
+    evaluated = [len(kind.evaluator.seen) for kind in search.kinds]
+    looked = [kind.evaluator.looked for kind in search.kinds]
     return Counted(
-        len({placement for kind in search.kinds for placement in kind.evaluator.seen}),
-        sum(kind.pruned for kind in search.kinds),
+        sum(evaluated),
+        sum(max(0, every - some) for every, some in zip(looked, evaluated, strict=True)),
         sum(kind.evaluator.simulations for kind in search.kinds),
     )

@@ -38,7 +38,7 @@ def evaluator_of(asked: Question) -> Evaluator:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_placement_has_more_goodput_per_device(case: dict[str, Any], only: str) -> None:
     evaluator = evaluator_of(question(**case, only=only))
-    found = best(evaluator).kept
+    found = best(evaluator)
     every = list(placements(evaluator.question))
     if not found:
         assert not any(evaluator.holds(one, 0) for one in every)
@@ -50,6 +50,24 @@ def test_no_placement_has_more_goodput_per_device(case: dict[str, Any], only: st
         if evaluator.holds(other, found[0][1] + 2):  # it may be luck of this path
             again = verifier.measure(other, verifier.level(other, found[0][1] + 2))
             assert again.interval[0] / other.devices <= most
+
+
+def test_the_best_of_the_other_kind_is_the_best_on_fresh_paths() -> None:
+    """The path of the search likes smaller chunks."""
+    asked = question(per_node=3, slo=Slo(1.0, 0.05))
+    found = plan(asked)
+    assert found.chosen is not None
+    assert found.best_colocated not in (None, found.chosen)
+    verifier, fleet = Verifier.of(asked, Evaluator(asked, path_of(asked))), Colocated(Pool(Shape(1, 1), 3), 4096)
+    assert found.best_colocated == verifier.measure(fleet, verifier.level(fleet, 769))
+
+
+def test_a_candidate_counts_once_however_often_it_is_searched_for() -> None:
+    evaluator = evaluator_of(question(per_node=4))
+    found = best(evaluator)
+    evaluated, looked = len(evaluator.seen), evaluator.looked
+    best(evaluator, without=frozenset(placement for placement, _ in found))
+    assert evaluated < len(evaluator.seen) < looked == evaluator.looked
 
 
 @pytest.mark.parametrize("seed", [2, 3, 7])

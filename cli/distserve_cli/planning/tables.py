@@ -46,7 +46,7 @@ def headline(plan: Json) -> str:
         f"({_figure(plan['goodputPerDevice'])} per device), {_figure(plan['attainment'])} % meet the targets "
         f"at {_figure(plan['rate'])} requests/s"
     )
-    return placed if plan["feasible"] else f"Not feasible. {plan['binding']}. The best there is: {placed}"
+    return placed if plan["feasible"] else f"Not feasible. {plan['binding']}. The best that was found: {placed}"
 
 
 def _console() -> Console:

@@ -69,7 +69,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer. Not `feasible`: nothing holds the targets; then this is the best there is, and `binding` says why."""
+    """The answer. Not `feasible`: nothing was found to hold what is asked; then this is the best that was, and why."""
 
     feasible: bool
     chosen: Candidate | None  # None: no instance fits the devices at all

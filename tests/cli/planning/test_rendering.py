@@ -161,4 +161,4 @@ def test_the_first_line_of_a_plan_that_fails_says_so() -> None:
     assert headline(answer_json(Answer(nothing, 1.0, 1.0), 0)) == "Not feasible. Memory: no instance fits"
     shown = {**answer_json(Answer(GOOD, 1.0, 1.0), 0), "feasible": False}
     assert headline(shown).startswith("Not feasible. TTFT: above 9.1 req/s")
-    assert "The best there is: 2xTP2 -> 1xTP4: 8 devices" in headline(shown)
+    assert "The best that was found: 2xTP2 -> 1xTP4: 8 devices" in headline(shown)

@@ -214,7 +214,7 @@ def _choice(question: Question, chosen: Candidate, feasible: bool, parts: str | 
         return f"{placement} has the best goodput per device: {chosen.per_device:.3g} req/s"
     if not feasible:
         return (
-            f"{question.inventory.devices} devices hold {chosen.goodput:.3g} req/s at best, "
+            f"the best fleet that was found on {question.inventory.devices} devices holds {chosen.goodput:.3g} req/s, "
             f"{question.rate:g} req/s were asked for"
         )
     if parts is None:

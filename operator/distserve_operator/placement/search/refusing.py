@@ -62,9 +62,9 @@ def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted, ju
     if not found:
         return nothing_fits(question)
     worst, placement, seen = min(found, key=lambda one: (-one[2].attainment, one[0]))
-    reasons = _missed(question, seen) or [_out_of_reach(judged)]
-    kv = kv_move(question, evaluator, placement)
-    if worst > 1 and kv is not None and _one_idle(with_free_links(question), evaluator, placement)[0] <= 1:
+    missed, kv = _missed(question, seen), kv_move(question, evaluator, placement)
+    reasons = missed or [_out_of_reach(judged)]
+    if missed and worst > 1 and kv is not None and _one_idle(with_free_links(question), evaluator, placement)[0] <= 1:
         reasons = [f"Link: the KV of a request takes {kv.seconds * 1e3:.4g} ms on the {kv.link}", *reasons]
     return replace(
         _empty(question, *reasons),

@@ -12,6 +12,7 @@ from distserve_worker.engine.interface import (
     PutBack,
     Reserved,
     Started,
+    Starved,
     Token,
     Work,
 )
@@ -71,6 +72,6 @@ def generate(prefill: Engine, decode: Engine, works: Iterable[Work]) -> dict[str
                 copy_kv(prefill, decode, parked[request_id])
             case Token(request_id, token):
                 outputs[request_id].append(token)
-            case Dropped() | Parked() | PutBack() | Started():
+            case Dropped() | Parked() | PutBack() | Started() | Starved():
                 raise AssertionError(happening)
     return dict(outputs)

@@ -21,6 +21,7 @@ from distserve_worker.engine.work_memory import work_bytes
 
 SHARED_GPUS: Final = "NCCL_MULTI_RANK_GPU_ENABLE"  # NCCL's own variable: at 1, ranks may share a GPU
 
+_NO_HOST_MEMORY: Final = "DefaultCPUAllocator: can't allocate memory"  # as torch says it
 _OURS: Final = 0.96  # of a GPU's memory; contexts of CUDA take the rest
 
 
@@ -94,13 +95,30 @@ def require_room(blueprint: Blueprint, rank: int, free: int) -> None:
         )
 
 
+class StepStarved(Exception):  # noqa: N818 - named after what happened
+    """A step got no memory. Nothing of it counts, and nothing else is harmed: others can be computed."""
+
+
 @contextmanager
-def memory_named() -> Iterator[None]:
-    """Raise `ModelDoesNotFit` when a GPU has no memory left for what is done under it: the same would happen again."""
+def starving() -> Iterator[None]:
+    """Raise `StepStarved` when there is no memory for what is done under it, after which nothing of it may count."""
     try:
         yield
     except torch.OutOfMemoryError as error:
+        raise StepStarved(str(error)) from error
+    except RuntimeError as error:
+        if _NO_HOST_MEMORY not in str(error):
+            raise
+        raise StepStarved(str(error)) from error
+
+
+@contextmanager
+def memory_named() -> Iterator[None]:
+    """Raise `ModelDoesNotFit` when there is no memory left for what is done under it: the same would happen again."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, StepStarved) as error:
         raise ModelDoesNotFit(
-            f"a step needs more memory than its GPU has left ({error}): take a smaller cache, a smaller maximum model "
-            "length, fewer requests at once or more ranks"
+            f"a step needs more memory than is left ({error}): take a smaller cache, a smaller maximum model length, "
+            "fewer requests at once or more ranks"
         ) from error

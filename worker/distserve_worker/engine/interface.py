@@ -182,7 +182,15 @@ class Dropped:
     message: str
 
 
-Happening = Started | Token | Parked | Reserved | PutBack | Dropped
+@dataclass(frozen=True, slots=True)
+class Starved:
+    """There was no memory for a step that computed this request, among others; what it held is free again."""
+
+    request_id: str
+    message: str
+
+
+Happening = Started | Token | Parked | Reserved | PutBack | Dropped | Starved
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
-from distserve_worker.engine.devices import memory_named
+from distserve_worker.engine.devices import StepStarved, memory_named, starving
 from distserve_worker.engine.execution.batch import Batch, Prompt
 from distserve_worker.engine.execution.executor import Executor
 from distserve_worker.engine.interface import (
@@ -22,6 +23,7 @@ from distserve_worker.engine.interface import (
     Reserved,
     StaleBlocks,
     Started,
+    Starved,
     Token,
     Work,
 )
@@ -30,6 +32,7 @@ from distserve_worker.engine.request import Request, Stage, admitted
 from distserve_worker.engine.sampling.sampler import sample
 from distserve_worker.engine.scheduling.interface import Chunk, Scheduler, Step
 
+_MOST_STARVED: Final = 3  # steps after each other for which there was no memory, before that ends the engine
 NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 
 
@@ -58,6 +61,7 @@ class TorchEngine:
         self._requests: dict[str, Request] = {}
         self._flights: deque[_Flight] = deque()
         self._lanes: dict[int, Lane] = {}
+        self._starved = 0  # steps since the last one that got its memory
 
     @property
     def description(self) -> Description:
@@ -190,7 +194,12 @@ class TorchEngine:
 
     def _finish(self, flight: _Flight) -> Iterator[Happening]:
         """Take a step's logits."""
-        happenings = self._sample(self._executor.collect(), flight.rows)
+        try:
+            happenings = self._sample(self._executor.collect(), flight.rows)
+        except StepStarved as error:
+            yield from self._starve(flight, error)
+            return
+        self._starved = 0
         yield from happenings
         self._scheduler.done(flight.step)
         for happening in happenings:
@@ -199,6 +208,17 @@ class TorchEngine:
         if self._scheduler.parks:
             yield from (self._parked(request) for request in flight.rows if self._is_here(request))
 
+    def _starve(self, flight: _Flight, error: StepStarved) -> Iterator[Happening]:
+        """Let go of all that a step would have computed. An engine in which no step gets memory serves nobody."""
+        self._starved += 1
+        if self._starved == _MOST_STARVED:
+            raise error
+        here = [request.request_id for request in flight.step.requests if self._is_here(request)]
+        for request_id in here:
+            self.cancel(request_id)
+        self._scheduler.done(flight.step)
+        yield from (Starved(request_id, f"there was no memory for its step: {error}") for request_id in here)
+
     def _parked(self, request: Request) -> Parked:
         return Parked(request.request_id, self._blocks.blocks_of(request.request_id), len(request.tokens) - 1)
 
@@ -206,7 +226,8 @@ class TorchEngine:
         """Append the next token to each request that is still here; their logits are rows of `logits`."""
         if not requests:
             return []
-        rows = sample(logits, [request.choice for request in requests])
+        with starving():
+            rows = sample(logits, [request.choice for request in requests])
         return [
             Dropped(request.request_id, NOT_FINITE)
             if row is None

@@ -12,6 +12,7 @@ from distserve_worker.engine.interface import (
     PutBack,
     Refused,
     Region,
+    Starved,
     Token,
 )
 
@@ -59,7 +60,7 @@ class Target:
     blocks: tuple[BlockRef, ...]
 
 
-Arrival = Admission | Begun | Token | Exported | Target | PutBack | Dropped
+Arrival = Admission | Begun | Token | Exported | Target | PutBack | Dropped | Starved
 
 
 @dataclass(frozen=True, slots=True)

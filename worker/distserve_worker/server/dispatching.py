@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from distserve_proto import worker_pb2
-from distserve_worker.engine.interface import Dropped, PutBack, QueueFull, Refused, Token, TooLong
+from distserve_worker.engine.interface import Dropped, PutBack, QueueFull, Refused, Starved, Token, TooLong
 from distserve_worker.server.arrivals import Admission, Arrival, Batch, Begun, Exported, Step, Target
 from distserve_worker.server.commands import Admit, Command
 from distserve_worker.server.legs import Leg, Legs
@@ -135,7 +135,7 @@ class Dispatcher:
                 self._progress(leg, arrival, step)
             case Exported() | Target():
                 self._side.take(leg, arrival)
-            case PutBack() | Dropped():
+            case PutBack() | Dropped() | Starved():
                 self._leave(leg, arrival)
 
     def _progress(self, leg: Leg, arrival: Begun | Token, step: Step | None) -> None:
@@ -149,13 +149,15 @@ class Dispatcher:
                 assert step is not None, "tokens come from steps"
                 self._token(leg, arrival, step)
 
-    def _leave(self, leg: Leg, arrival: PutBack | Dropped) -> None:
+    def _leave(self, leg: Leg, arrival: PutBack | Dropped | Starved) -> None:
         match arrival:
             case PutBack():
                 self._legs.put_back(leg)
                 self._side.drop(leg.key)
             case Dropped(_, message):
                 self._fail(leg, worker_pb2.FAILURE_CODE_NOT_FINITE, message)
+            case Starved(_, message):
+                self._fail(leg, worker_pb2.FAILURE_CODE_INTERNAL, message)
 
     def _token(self, leg: Leg, token: Token, step: Step) -> None:
         self._metrics.tokens.inc()
@@ -193,7 +195,7 @@ def _key_of(arrival: Arrival) -> str:
             return parked.request_id
         case Admission(key, _) | Target(key, _):
             return key
-        case Begun(key) | Token(key) | PutBack(key) | Dropped(key):
+        case Begun(key) | Token(key) | PutBack(key) | Dropped(key) | Starved(key):
             return key
 
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import torch
 
-from distserve_worker.engine.devices import memory_named
+from distserve_worker.engine.devices import memory_named, starving
 from distserve_worker.engine.execution.batch import Batch
 from distserve_worker.engine.execution.collectives import Incoming, StagePipe
 from distserve_worker.engine.execution.rank import Rank
@@ -29,7 +29,10 @@ class Executor(Protocol):
         ...
 
     def collect(self) -> torch.Tensor:
-        """Logits [rows, vocab] in FP32 of the oldest batch on its way, rows as in `Batch`."""
+        """Logits [rows, vocab] in FP32 of the oldest batch on its way, rows as in `Batch`.
+
+        Raises `StepStarved` when there was no memory for it, and the ones that follow can be computed all the same.
+        """
         ...
 
 
@@ -48,7 +51,9 @@ class OneRank:
 
     def collect(self) -> torch.Tensor:
         """See `Executor.collect`."""
-        return self._rank.run(self._batches.popleft())
+        batch = self._batches.popleft()
+        with starving():
+            return self._rank.run(batch)
 
 
 class Driver:
@@ -68,7 +73,7 @@ class Driver:
         self._share.begin(batch)
 
     def collect(self) -> torch.Tensor:
-        """See `Executor.collect`."""
+        """See `Executor.collect`; other ranks would wait for what one has no memory for, so that ends the instance."""
         return self._share.end()
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import distserve_testing.step_peak
 import pytest
+from distserve_testing.held_memory import HeldMemory
 from distserve_testing.models import write_tiny_llama
+
+from distserve_worker.engine.blueprint import EngineConfig, blueprint_of
+from distserve_worker.engine.building import build_rank, engine_of
+from distserve_worker.engine.execution.executor import OneRank
+from distserve_worker.engine.interface import Reserved, Sampling, Token, Work
+from distserve_worker.engine.work_memory import work_bytes
 
 
 def grown_and_counted(folder: Path, dtype: str, prompts: int, tokens: int) -> tuple[int, int]:
@@ -46,3 +53,23 @@ def test_many_prompts_with_all_that_can_be_asked_for_too(tmp_path: Path) -> None
     write_tiny_llama(tmp_path, vocab_size=49152, max_position_embeddings=8192)
     grown, counted = grown_and_counted(tmp_path, "FP32", 256, 2)
     assert grown < 1.2 * counted
+
+
+def test_many_long_requests_that_run_hold_what_is_counted(tmp_path: Path) -> None:
+    """Their K and V of a layer, which attention copies, have 64 MiB: four times what a CPU copies at once."""
+    heads: dict[str, Any] = {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8}
+    write_tiny_llama(tmp_path, **heads, num_hidden_layers=1, vocab_size=300, max_position_embeddings=1024)
+    blueprint = blueprint_of(EngineConfig("decode", tmp_path, 64 << 20, max_model_length=1024, max_running=16))
+    built = build_rank(blueprint, 0)
+    engine = engine_of(blueprint, built, OneRank(built.rank))
+    sampling = Sampling(temperature=0.7, seed=1, top_p=0.9, frequency_penalty=0.5, logprobs=5)
+    for number in range(16):
+        prompt = tuple((number + place) % 300 for place in range(1000))
+        engine.admit(Work(str(number), prompt, (1,), sampling, max_tokens=20))
+    for happening in engine.step():
+        assert isinstance(happening, Reserved)
+        engine.imported(happening.request_id)  # nothing but zeros
+    with HeldMemory() as held:
+        assert [type(happening) for happening in engine.step()] == [Token] * 16
+    counted = work_bytes(blueprint, 0)
+    assert counted / 2 < held.most <= counted

@@ -41,7 +41,6 @@ def phase(request: pytest.FixtureRequest) -> Literal["prefill", "decode"]:
 
 @pytest.fixture
 def bench(tiny: Path, phase: Literal["prefill", "decode"], dtype: str) -> Bench:
-    engine = build_engine(
-        EngineConfig(phase, tiny, KV_BYTES, dtype, max_batch_tokens=MOST_TOKENS, max_running=MOST_REQUESTS)
-    )
-    return Bench(engine, empty_twin(engine, phase, VOCABULARY, torch.device("cpu")), VOCABULARY, temperature=1.0)
+    config = EngineConfig(phase, tiny, KV_BYTES, dtype, max_batch_tokens=MOST_TOKENS, max_running=MOST_REQUESTS)
+    engine = build_engine(config)
+    return Bench(engine, empty_twin(engine, config), VOCABULARY, temperature=1.0)

@@ -9,7 +9,9 @@ from typing import Final
 
 import torch
 
-from distserve_worker.engine.blueprint import BLOCK_TOKENS
+from distserve_worker.engine.blueprint import BLOCK_TOKENS, EngineConfig, blueprint_of
+from distserve_worker.engine.building import scheduler_of
+from distserve_worker.engine.devices import device_of
 from distserve_worker.engine.dtypes import DTYPES
 from distserve_worker.engine.execution.executor import OneRank
 from distserve_worker.engine.execution.rank import Rank
@@ -18,13 +20,9 @@ from distserve_worker.engine.kv_memory import KvMemory
 from distserve_worker.engine.models.interface import Attention
 from distserve_worker.engine.parallel import WHOLE, Shard
 from distserve_worker.engine.scheduling.blocks import BlockManager
-from distserve_worker.engine.scheduling.decode import DecodeScheduler
-from distserve_worker.engine.scheduling.interface import Scheduler
-from distserve_worker.engine.scheduling.prefill import PrefillScheduler
-from distserve_worker.engine.scheduling.rules import BatchRules, PromptRules
 from distserve_worker.engine.torch_engine import TorchEngine
-from distserve_worker.measuring.batches import MOST_REQUESTS, MOST_TOKENS
-from distserve_worker.measuring.messages import Phase
+from distserve_worker.engine.work_memory import step_bounds
+from distserve_worker.measuring.batches import MOST_REQUESTS
 
 _LOGITS_SCALE: Final = 3.0  # about as far apart as those of a model
 
@@ -50,20 +48,19 @@ class NoModel:
         return self._logits[: len(hidden)]
 
 
-def empty_twin(engine: Engine, phase: Phase, vocabulary: int, device: torch.device) -> Engine:
-    """An engine that admits and schedules as `engine` does. Its KV cache has as many blocks, of one element a head."""
+def empty_twin(engine: Engine, config: EngineConfig) -> Engine:
+    """An engine that admits, schedules and cuts its steps as `engine` does, which was made of `config`.
+
+    Its KV cache has as many blocks, of one element a head.
+    """
+    blueprint = blueprint_of(config)
+    device = device_of(config.device, 0)
     layout = replace(engine.description.layout, layers=1, head_dim=1)
     kv_shard = KvShard(0, 1, 0, layout.kv_heads)
+    memory = KvMemory(layout, blueprint.blocks, DTYPES[layout.dtype], device)
+    heads, vocabulary = range(layout.kv_heads), blueprint.model.vocab
+    shard = Shard(WHOLE, 0, 0, range(1), heads, heads)
+    rank = Rank(shard, NoModel(vocabulary, device), memory, step_bounds(blueprint, 0))
+    scheduler = scheduler_of(config, BlockManager(blueprint.blocks, BLOCK_TOKENS))
     description = replace(engine.description, layout=layout, shards=(kv_shard,))
-    blocks = description.max_request_tokens // BLOCK_TOKENS
-    memory = KvMemory(layout, blocks, DTYPES[layout.dtype], device)
-    heads = range(layout.kv_heads)
-    rank = Rank(Shard(WHOLE, 0, 0, range(1), heads, heads), NoModel(vocabulary, device), memory)
-    scheduler = _scheduler(phase, BlockManager(blocks, BLOCK_TOKENS))
     return TorchEngine(description, vocabulary, scheduler, OneRank(rank), memory.region(kv_shard))
-
-
-def _scheduler(phase: Phase, blocks: BlockManager) -> Scheduler:
-    if phase == "prefill":
-        return PrefillScheduler(blocks, PromptRules(MOST_TOKENS), MOST_REQUESTS)
-    return DecodeScheduler(blocks, BatchRules(MOST_REQUESTS), MOST_REQUESTS)

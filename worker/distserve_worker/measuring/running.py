@@ -7,8 +7,6 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-import torch
-
 from distserve_proto.contract import ExitReason
 from distserve_worker.engine.blueprint import EngineConfig, EngineRole, ModelDoesNotFit
 from distserve_worker.engine.building import build_engine
@@ -56,19 +54,22 @@ class Measuring:
         left = 1.0
         for role, share in _SHARES.items():
             self.tell(Progress(min(1.0, self.spent / self.config.seconds), f"loading for {role}"))
-            engine = self._engine(role)
+            config = self._config(role)
+            engine = _engine(config)
             if left == 1:
                 self.tell(self._subject(engine.description))
             start = time.monotonic()
             seconds = max(0.0, self.config.seconds - self.spent) * share / left
-            for step in self._mixed(engine, seconds) if role == "colocated" else self._steps(role, engine, seconds):
+            for step in (
+                self._mixed(engine, seconds) if role == "colocated" else self._steps(role, engine, config, seconds)
+            ):
                 self.tell(step)
             self.spent += time.monotonic() - start
             left -= share
             del engine  # before the next one is made
 
-    def _engine(self, role: EngineRole) -> Engine:
-        engine_config = EngineConfig(
+    def _config(self, role: EngineRole) -> EngineConfig:
+        return EngineConfig(
             role=role,
             model=self.path,
             kv_cache_bytes=self.kv_bytes,
@@ -79,10 +80,6 @@ class Measuring:
             max_waiting=MOST_REQUESTS,
             device=DEVICES[self.config.device],
         )
-        try:
-            return build_engine(engine_config)
-        except ModelDoesNotFit as error:
-            raise WorkerFailure(ExitReason.MODEL_DOES_NOT_FIT, str(error)) from error
 
     def _subject(self, description: Description) -> Subject:
         config = self.config
@@ -96,10 +93,8 @@ class Measuring:
             decode_requests=MOST_REQUESTS,
         )
 
-    def _steps(self, phase: Phase, engine: Engine, seconds: float) -> Iterator[Step]:
-        device = torch.device(DEVICES[self.config.device])
-        empty = empty_twin(engine, phase, self.model.vocab, device)
-        bench = Bench(engine, empty, self.model.vocab, self.config.temperature)
+    def _steps(self, phase: Phase, engine: Engine, config: EngineConfig, seconds: float) -> Iterator[Step]:
+        bench = Bench(engine, empty_twin(engine, config), self.model.vocab, self.config.temperature)
         survey = Survey(bench.visit, time.monotonic, self._progress(seconds))
         samples = survey.run(_batches(phase, engine.description), seconds)
         if len(samples) < FEWEST:
@@ -136,6 +131,13 @@ class Measuring:
             f"--seconds {self.config.seconds:g}: is enough for {len(survey.costs)} of the {FEWEST} different {phase} "
             f"steps that a law needs at least; give about {ceil(needed)}",
         )
+
+
+def _engine(config: EngineConfig) -> Engine:
+    try:
+        return build_engine(config)
+    except ModelDoesNotFit as error:
+        raise WorkerFailure(ExitReason.MODEL_DOES_NOT_FIT, str(error)) from error
 
 
 def _batches(phase: Phase, description: Description) -> list[Batch]:

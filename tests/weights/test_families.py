@@ -45,6 +45,22 @@ def test_a_small_model_of_each_family(tmp_path: Path, family: str) -> None:
     assert config.max_positions == 256
 
 
+@pytest.mark.parametrize(
+    ("family", "written"),
+    [
+        *((family, "absent") for family in ("llama", "mistral", "qwen2", "qwen3")),
+        *((family, None) for family in ("llama", "qwen2", "qwen3")),
+    ],
+)
+def test_key_value_heads_that_are_not_stated_are_as_many_as_for_transformers(
+    tmp_path: Path, family: str, written: str | None
+) -> None:
+    """Left out is something else than null: a family's usual number."""
+    config = _read(tmp_path, family, num_attention_heads=64, hidden_size=512, num_key_value_heads=written)
+    kind, _ = FAMILIES[family]
+    assert config.kv_heads == kind.from_pretrained(tmp_path).num_key_value_heads
+
+
 class TestWindows:
     def test_mistral_without_a_word_about_it_has_one(self, tmp_path: Path) -> None:
         assert _windows(tmp_path, "mistral", sliding_window="absent") == (4096,) * 3

@@ -7,6 +7,7 @@ from distserve_worker.weights.families.rotary import read_rotary
 from distserve_worker.weights.families.windows import read_qwen_windows
 from distserve_worker.weights.fields import Fields
 
+_KV_HEADS: Final = 32
 _HEAD_DIM: Final = 128
 
 
@@ -16,6 +17,7 @@ def read(fields: Fields, eos: frozenset[int]) -> ModelConfig:
         Architecture.QWEN3,
         fields,
         eos,
+        kv_heads=_KV_HEADS,
         head_dim=_HEAD_DIM,
         windows=read_qwen_windows(fields),
         attention_bias=fields.flag("attention_bias", False),

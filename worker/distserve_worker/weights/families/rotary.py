@@ -31,13 +31,19 @@ def read_rotary(
     fields: Fields,
     eos: frozenset[int],
     *,
+    kv_heads: int | None = None,
     head_dim: int | None = None,
     windows: tuple[int | None, ...] | None = None,
     attention_bias: bool = False,
     mlp_bias: bool = False,
 ) -> RotaryConfig:
-    """The fields that all of them have. `head_dim`: when not stated; None: the heads' share of the hidden size."""
+    """The fields that all of them have.
+
+    `kv_heads`: when not written at all; None, as where null is written: as many as heads. `head_dim`: when not stated;
+    None: the heads' share of the hidden size.
+    """
     heads, hidden = fields.count("num_attention_heads", "heads"), fields.count("hidden_size", "hidden")
+    usual = heads if kv_heads is None or fields.is_null("num_key_value_heads") else kv_heads
     layers = fields.count("num_hidden_layers", "layers")
     positions = fields.count("max_position_embeddings", "max_positions")
     size = fields.count("head_dim", "head_dim", head_dim or hidden // heads)
@@ -46,7 +52,7 @@ def read_rotary(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=fields.count("num_key_value_heads", "kv_heads", heads),
+        kv_heads=fields.count("num_key_value_heads", "kv_heads", usual),
         head_dim=size,
         ffn=fields.count("intermediate_size", "ffn"),
         vocab=fields.count("vocab_size", "vocab"),

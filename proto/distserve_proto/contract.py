@@ -8,8 +8,8 @@ from typing import Final
 
 WIRE_VERSION: Final = 2
 
-# Memory of a worker's first process on CPUs besides weights and KV: libraries, and what a step computes in, but for the
-# scores of a vocabulary.
+# Memory of a worker's first process on CPUs besides weights and KV: libraries, and what steps of a small model compute
+# in. A worker knows what its own take beyond that; plans count the scores of a vocabulary.
 PROCESS_BYTES: Final = 350 << 20
 # Requests that get a token in one step of a worker unless its flag says otherwise. Each has a row of scores, of so many
 # bytes for each token of the vocabulary: in FP32, as ranks have gathered them, adjusted, and as probabilities.

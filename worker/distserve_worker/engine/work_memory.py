@@ -17,8 +17,8 @@ _STAGED: Final = 2 * MOST_STAGED * CHUNK_BYTES
 _HIDDEN_COPIES: Final = 6
 _INDEX_BYTES: Final = 8
 _MASKS: Final = 2  # of layers with a window, and of those without
-# On a CPU, where a pod's limit is for all that its process does: small enough to be a part of `PROCESS_BYTES`, and
-# large enough to keep a core as busy as a whole prompt does.
+# On a CPU, where a pod's limit is for all that its process does: so little that it is a part of `PROCESS_BYTES`, unless
+# the least portion takes more, which keeps a core as busy as a whole prompt does.
 _PORTION_BYTES: Final = 16 << 20
 _LEAST_PORTION: Final = 256  # tokens
 _GATHERED_BYTES: Final = 16 << 20

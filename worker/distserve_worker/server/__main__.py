@@ -10,7 +10,7 @@ from distserve_worker.exiting import WorkerFailure, report
 from distserve_worker.server.arguments import parse_arguments, termination_log_of
 from distserve_worker.server.pinning import pin_libraries, thread_count
 from distserve_worker.server.running import run_worker
-from distserve_worker.weights.errors import described
+from distserve_worker.unforeseen import described
 
 log = logging.getLogger(__name__)
 

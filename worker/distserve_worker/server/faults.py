@@ -7,7 +7,7 @@ from typing import Final
 from distserve_proto.contract import ExitReason
 from distserve_worker.engine.blueprint import ConfigurationInvalid, ModelDoesNotFit
 from distserve_worker.exiting import WorkerFailure, model_faults
-from distserve_worker.weights.errors import described
+from distserve_worker.unforeseen import described
 
 _REASONS: Final[Mapping[type[BaseException], ExitReason]] = {
     ConfigurationInvalid: ExitReason.CONFIGURATION_INVALID,

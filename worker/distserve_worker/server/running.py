@@ -23,7 +23,7 @@ from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import Stage, State
 from distserve_worker.server.stepping import EngineThread
-from distserve_worker.weights.errors import described
+from distserve_worker.unforeseen import described
 
 log = logging.getLogger(__name__)
 

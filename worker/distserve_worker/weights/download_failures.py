@@ -7,7 +7,7 @@ from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError, IncompleteSnapshotError, LocalEntryNotFoundError
 from huggingface_hub.file_download import xet_get
 
-from distserve_worker.weights.errors import described
+from distserve_worker.unforeseen import described
 from distserve_worker.weights.hub_refusals import Asked, Refusal, explained
 
 

@@ -18,10 +18,11 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils._http import default_client_factory
 
+from distserve_worker.unforeseen import described
 from distserve_worker.weights.download_failures import broke_off, of_chunked_storage, reason, refusal
 from distserve_worker.weights.download_locks import LockHeld, give_up_after
 from distserve_worker.weights.download_progress import Downloading, Tally
-from distserve_worker.weights.errors import ModelNotFound, described
+from distserve_worker.weights.errors import ModelNotFound
 from distserve_worker.weights.hub_refusals import Asked
 from distserve_worker.weights.patience import Patience
 

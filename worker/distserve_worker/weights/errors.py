@@ -1,4 +1,4 @@
-"""What can be wrong with a model before any of it runs, and how any other error is told."""
+"""What can be wrong with a model before any of it runs."""
 
 
 class ModelNotFound(Exception):  # noqa: N818 - named as the exit reason that a user sees
@@ -7,8 +7,3 @@ class ModelNotFound(Exception):  # noqa: N818 - named as the exit reason that a 
 
 class ModelInvalid(Exception):  # noqa: N818
     """The model's files are there but cannot be served; the text names the file and what is wrong in it."""
-
-
-def described(error: BaseException) -> str:
-    """An error that nobody foresaw; `repr` would leave out the file of an OSError."""
-    return f"{type(error).__name__}: {error}"

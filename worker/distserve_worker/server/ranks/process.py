@@ -19,7 +19,7 @@ from distserve_worker.transfer.agent import Agent
 from distserve_worker.transfer.listening import listen
 from distserve_worker.transfer.opening import open_agent, open_pulling_agent
 from distserve_worker.transfer.remote.serving import serve_agent
-from distserve_worker.weights.errors import described
+from distserve_worker.unforeseen import described
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ WITHOUT_PEER: Final = 4  # another rank has gone first: it knows the reason
 class ProgressTeller:
     """Tells the driver of every hundredth of the weights.
 
-    Not of every weight: the driver's threads load their own part meanwhile, and a pipe that is not read from holds some
-    hundred messages, after which the rank would wait for it.
+    Not of every weight: who reads it shares an interpreter with the thread that loads the driver's own part, and a pipe
+    holds some hundred messages, after which the rank would wait.
     """
 
     def __init__(self, control: Connection) -> None:

@@ -234,6 +234,21 @@ def test_a_transfer_whose_rank_has_no_turn_for_it_can_be_aborted(ends: Ends, ncc
     assert faults == [Fault.ABORTED]
 
 
+def test_what_is_left_of_ranks_that_have_gone_is_let_go_of_when_another_is_met(ends: Ends, nccl: PlayedNccl) -> None:
+    """Else each prefill worker that was ever met would keep memory of the GPU."""
+    others = Ends(), Ends()
+    ends.transfer().run()
+    aborted = []
+    for other in others:
+        assert ends.reader.try_(other.serving.probe, time.monotonic() + SECONDS)
+        aborted.append(nccl.aborted_by_readers)
+        ends.serving.close()
+    for other in others:
+        other.reader.close()
+        other.serving.close()
+    assert aborted == [0, 1]
+
+
 def test_a_ticket_of_nobody_is_refused_and_costs_no_meeting(ends: Ends, nccl: PlayedNccl) -> None:
     ends.transfer().run()
     source = Source(ends.serving.probe.decode(), bytes(32), ends.wanted.nbytes)

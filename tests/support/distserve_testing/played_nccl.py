@@ -24,6 +24,7 @@ class PlayedNccl:
         self.made = 0  # identities
         self.met = 0  # ends of communicators
         self.aborted = 0
+        self.aborted_by_readers = 0
         self.missing = False
         self.spoilt = False  # bytes arrive as others than were sent
         self.receiving: queue.Queue[bool] = queue.Queue()  # what a receiver begins, told to the test
@@ -94,6 +95,7 @@ class PlayedPair:
 
     def abort(self) -> None:
         self._nccl.aborted += 1
+        self._nccl.aborted_by_readers += self._rank != SENDER
 
 
 def _next(of: "queue.Queue[Any]", check: Callable[[], None]) -> Any:

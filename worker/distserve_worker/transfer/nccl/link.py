@@ -43,6 +43,15 @@ class Link:
             self.close()
             raise
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the other end has gone."""
+        try:
+            self.connection.check_open()
+        except TransferError:
+            return True
+        return False
+
     def pull(self, source: Source, selection: Selection, limit: Limit) -> None:
         """Raises `TransferError`; then, unless it was refused, nothing can go over this link any more."""
         assert self._pair is not None, "it has met"

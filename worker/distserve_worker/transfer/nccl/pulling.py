@@ -66,6 +66,16 @@ class _Peer:
         if link is not None and self._running is limit:
             link.connection.abort()
 
+    def tidy(self) -> None:
+        """Let go of a link whose other end has gone: until then it keeps memory of the GPU. One in use tells itself."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._link is not None and self._link.is_over:
+                self._drop()
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """Let go of the link; no transfer runs any more."""
         with self._lock:
@@ -126,9 +136,12 @@ class NcclPulling:
 
     def _peer(self, endpoint: str) -> _Peer:
         with self._lock:
+            others = () if endpoint in self._peers else tuple(self._peers.values())
             peer = self._peers.setdefault(endpoint, self._stranger(endpoint))
             self._peers.move_to_end(endpoint)
             oldest = self._peers.popitem(last=False)[1] if len(self._peers) > _MAX_PEERS else None
+        for other in others:
+            other.tidy()
         if oldest is not None:
             oldest.close()
         return peer

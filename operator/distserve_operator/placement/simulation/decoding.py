@@ -57,6 +57,8 @@ def wake(state: DecodeState, one: int, now: float) -> None:
         state.due[one] = max(now, state.now[one])
         state.due_steps[one] = 0
         return
+    if state.due_steps[one] == 1 and now != state.now[one]:
+        return  # it looks at the end of the step that it is in
     base, slope, lines = state.base[one], state.slope[one], state.lines[one]
     steps = 1  # while a pull blocks the instance sees nothing; a step follows before it looks again
     if now >= state.now[one]:

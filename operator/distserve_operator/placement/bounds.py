@@ -10,7 +10,7 @@ hundreds of thousands of requests by chance.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -63,14 +63,16 @@ class Demand:
         variation = float(weights @ self.covariance @ weights) / mean**2 if mean > 0 else 0.0
         return max(0.5, 1 - math.sqrt(FORGOTTEN * (self.burstiness + variation) / JUDGED))
 
+    def at(self, attainment: float) -> "Demand":
+        """The same demand where another share of the requests has to meet the targets."""
+        return replace(self, late_share=_late_share(self.path, attainment))
+
 
 def demand_of(path: Path, attainment: float) -> Demand:
     """The means of a sample path."""
     prompt, steps = path.prompts.astype(float), path.outputs.astype(float) - 1
     contexts = steps * prompt + steps * (steps + 1) / 2
     total = max(float(steps.sum()), 1.0)
-    late = int(np.ceil(len(steps) * (1 - attainment)))
-    longest = float(np.sort(steps)[len(steps) - late :].sum()) if late else 0.0
     return Demand(
         path,
         float(prompt.mean()),
@@ -78,13 +80,19 @@ def demand_of(path: Path, attainment: float) -> Demand:
         float(steps.mean()),
         float(contexts.mean()),
         float(contexts.sum()) / total,
-        longest / total,
+        _late_share(path, attainment),
         float((steps > 0).mean()),
         float((prompt * (steps > 0)).mean()),
         float((steps**2).sum()) / total,
         _variation(np.diff(path.arrivals)),
         np.cov(np.stack([prompt, prompt**2, contexts, steps]), bias=True),
     )
+
+
+def _late_share(path: Path, attainment: float) -> float:
+    steps = np.sort(path.outputs) - 1
+    late = math.ceil(len(steps) * (1 - attainment))
+    return float(steps[len(steps) - late :].sum() / max(steps.sum(), 1))
 
 
 def _variation(values: Floats) -> float:

@@ -36,6 +36,11 @@ class Window:
     count: int
     stretch: int
 
+    @property
+    def judged(self) -> int:
+        """How many are judged."""
+        return self.stop - self.start
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -113,7 +118,6 @@ def targets_of(question: Question, window: Window, host: HostCost, failures: int
     """The targets as the simulation judges them; it stops after more than so many `failures`: those that may be."""
     slo = question.slo
     joint = not isinstance(question.window, FiniteWindow)
-    judged = window.stop - window.start
     return Targets(
         ttft=float(slo.ttft),
         tpot=float(slo.tpot),
@@ -122,7 +126,7 @@ def targets_of(question: Question, window: Window, host: HostCost, failures: int
         per_token=float(host.per_prompt_token),
         start=window.start,
         stop=window.stop,
-        failures=may_fail(slo, judged) if failures is None else failures,
+        failures=may_fail(slo, window.judged) if failures is None else failures,
         share=float(1 - slo.attainment),
         stretch=window.stretch,
         joint=joint,

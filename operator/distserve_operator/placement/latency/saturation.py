@@ -1,6 +1,7 @@
 """L_m: how long a prefill batch must be to saturate the device (paper, section 4.3)."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from distserve_operator.placement.latency.law import StepLaw
@@ -12,6 +13,7 @@ SHARE: Final = 0.9
 MOST: Final = 8192
 
 
+@lru_cache(maxsize=1024)
 def saturating_tokens(law: StepLaw, share: float = SHARE, most: int = MOST) -> int:
     """The shortest prompt that is prefilled at `share` of the best throughput of any prompt up to `most` tokens.
 

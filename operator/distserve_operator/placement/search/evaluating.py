@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Final
 
 from distserve_operator.placement.bounds import (
@@ -48,6 +48,7 @@ class Evaluator:
     question: Question
     path: Path
     ladder: Ladder = PER_DEVICE
+    known_demand: InitVar[Demand | None] = None  # of the path, where it was looked at before
     demand: Demand = field(init=False)
     simulations: int = 0
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
@@ -56,12 +57,12 @@ class Evaluator:
     _held: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     _lenient: "Evaluator | None" = None
 
-    def __post_init__(self) -> None:
-        self.demand = demand_of(self.path, self.question.slo.attainment)
+    def __post_init__(self, known_demand: Demand | None) -> None:
+        self.demand = known_demand or demand_of(self.path, self.question.slo.attainment)
 
     def of_kind(self, only: Kind) -> "Evaluator":
         """One for fleets of one kind alone; what either finds out the other knows."""
-        other = Evaluator(replace(self.question, only=only), self.path, self.ladder)
+        other = Evaluator(replace(self.question, only=only), self.path, self.ladder, self.demand)
         other._known, other._held = self._known, self._held
         return other
 
@@ -135,6 +136,11 @@ class Evaluator:
         fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
         return bool(self._once(("briefly", placement, rate), lambda: self._holds(fleet, tp, rate, SHORT)))
 
+    def holds_briefly(self, placement: Placement, level: int) -> bool:
+        """As `holds`, of a short run alone; what fails there fails in a long one."""
+        rate = self.ladder.rate(placement, level)
+        return rate <= self.upper(placement) and self.passes_briefly(placement, rate)
+
     def holds(self, placement: Placement, level: int) -> bool:
         """Whether a placement holds the targets at a level of the ladder; see `passes`."""
         return self.passes(placement, self.ladder.rate(placement, level))
@@ -153,8 +159,9 @@ class Evaluator:
         None: it goes on to its end, whatever fails.
         """
         fleet = fleet_of(self.question, placement)
-        allowed = self.judged(placement, rate) if failures is None else failures
-        return self._run(fleet, first_shape(placement).tp, rate, VERIFIED, failures=allowed, path=path)
+        window = self._window(fleet.decode, rate, VERIFIED)
+        allowed = window.judged if failures is None else failures
+        return self._run(fleet, first_shape(placement).tp, rate, window, allowed, path)
 
     def goes_on(self, placement: Placement, rate: float, seen: Outcome) -> bool | None:
         """Whether a fleet would go on at a rate as in a run; None where a burst or one phase alone is looked at."""
@@ -173,19 +180,19 @@ class Evaluator:
         slo = self.question.slo
         chance = UNLIKELY * math.sqrt(slo.attainment * (1 - slo.attainment) / self.question.window.requests)
         relaxed = replace(slo, attainment=max(0.0, slo.attainment - chance))
-        return Evaluator(replace(self.question, slo=relaxed), self.path, self.ladder)
+        known = self.demand.at(relaxed.attainment)
+        return Evaluator(replace(self.question, slo=relaxed), self.path, self.ladder, known)
 
     def judged(self, placement: Placement, rate: float) -> int:
         """Requests that `watch` judges."""
-        window = self._window(fleet_of(self.question, placement).decode, rate, VERIFIED)
-        return window.stop - window.start
+        return self._window(fleet_of(self.question, placement).decode, rate, VERIFIED).judged
 
     def _passes(self, placement: Placement, rate: float) -> bool:
         """A long run only of what does well in a short one."""
         fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
         short, long = (self._window(fleet.decode, rate, span) for span in (SHORT, LONG))
         enough = long.stop < LONGER * short.stop / 2
-        return self._holds(fleet, tp, rate, SHORT) and (enough or self._holds(fleet, tp, rate, LONG))
+        return self.passes_briefly(placement, rate) and (enough or self._holds(fleet, tp, rate, LONG))
 
     def _alone(self, phase: str, fleet: SplitRules, pool: Pool, rate: float) -> bool:
         """Whether a fleet of one phase holds its target."""
@@ -202,10 +209,13 @@ class Evaluator:
 
     def _holds(self, fleet: Fleet, tp: int, rate: float, span: Span) -> bool:
         """Whether too few fail, now and as time goes on."""
-        seen = self._run(fleet, tp, rate, span)
+        window, longer = (self._window(fleet.decode, rate, span, times) for times in (1, LONGER))
+        seen = self._run(fleet, tp, rate, window)
         if seen.failed or isinstance(self.question.window, FiniteWindow) or steady([seen], ONE_RUN):
             return not seen.failed
-        seen = self._run(fleet, tp, rate, span, times=LONGER)
+        if longer == window:
+            return False
+        seen = self._run(fleet, tp, rate, longer)
         return not seen.failed and steady([seen], ONE_RUN)
 
     def _run(
@@ -213,14 +223,12 @@ class Evaluator:
         fleet: Fleet,
         tp: int,
         rate: float,
-        span: Span,
-        times: int = 1,
+        window: Window,
         failures: int | None = None,
         path: Path | None = None,
     ) -> Outcome:
         """A run of a fleet whose first tokens come from instances of `tp`."""
         self.simulations += 1
-        window = self._window(fleet.decode, rate, span, times)
         targets = targets_of(self.question, window, self.question.latency.laws[tp].host, failures)
         return simulate(fleet, (path or self.path).first(window.count), rate, targets)
 

@@ -115,18 +115,17 @@ class _Search:
         self._tried[proportions(placement)] = placement.devices
         if not self._evaluator.holds(placement, self._needed):
             return
-        self._held[placement] = climb(
-            lambda level: self._evaluator.holds(placement, level), self._needed, max(self._needed, self._best)
-        )
+        self._held[placement] = climb(self._evaluator, placement, self._needed, max(self._needed, self._best))
         self._best = max(self._best, self._held[placement])
 
     def _is_dominated(self, placement: Placement) -> bool:
-        """Whether a fleet of the same proportions was tried that is larger by less than half.
+        """Whether a fleet of the same proportions was tried that is larger by less than half, if a link may matter.
 
         Pooling seldom hurts, and ties go to the larger one.
         """
         tried = self._tried.get(proportions(placement), 0)
-        return self._ladder.devices is None and tried / 2 < placement.devices <= tried
+        alone = tried / 2 if isinstance(placement, Disaggregated) else 0.0
+        return self._ladder.devices is None and alone < placement.devices <= tried
 
     def _refined(self, entry: _Entry, placement: Disaggregated, phase: _Phase) -> _Entry | None:
         """The same candidate with a bound that knows how one phase does alone; None: not as well as it has to."""
@@ -157,21 +156,45 @@ class _Search:
         return 1 / (family.prefill.devices / prefill + family.decode.devices / decode)
 
 
-def climb(holds: Callable[[int], bool], held: int, low: int) -> int:
-    """The highest level that is held if it is above `low`, else `held`, which is known to be.
+def climb(evaluator: Evaluator, placement: Placement, held: int, low: int) -> int:
+    """The highest level that a placement holds if it is above `low`, else `held`, which it is known to hold.
+
+    Short runs say how far up it is worth to look; long ones, of which each takes as much as several short ones, are
+    looked at from there down.
+    """
+    if not evaluator.holds(placement, low + 1):
+        return held
+    high = _last(lambda level: evaluator.holds_briefly(placement, level), low + 1)
+    return _first(lambda level: evaluator.holds(placement, level), low + 1, high)
+
+
+def _last(holds: Callable[[int], bool], low: int) -> int:
+    """The last level from `low` up that is held, by strides that double; `low` is taken to be.
 
     It is not looked for far above the grid: a burst of few requests may be held by many devices at whatever rate.
     """
     stride = 1
-    if not holds(low + stride):
-        return held
-    while low + 2 * stride < 1 << LEVELS and holds(low + 2 * stride):
+    while low + stride < 1 << LEVELS and holds(low + stride):
+        low += stride
         stride *= 2
-    low, high = low + stride, low + 2 * stride
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return _between(holds, low, low + stride)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first level from `high` down that is held, by strides that double; `low` is taken to be."""
+    stride, failed = MARGIN, high + 1
+    while high > low and not holds(high):
+        failed, high = high, max(low, high - stride)
+        stride *= 2
+    return _between(holds, high, failed)
+
+
+def _between(holds: Callable[[int], bool], held: int, failed: int) -> int:
+    """The highest level that is held, where `failed` is not."""
+    while failed - held > 1:
+        middle = (held + failed) // 2
+        held, failed = (middle, failed) if holds(middle) else (held, middle)
+    return held
 
 
 def _rank(placement: Placement, bound: float) -> tuple[float, ...]:

@@ -164,4 +164,4 @@ def _holding(evaluator: Evaluator, verifier: Verifier, rate: float) -> list[Fina
 def expected(evaluator: Evaluator, placement: Placement, rate: float) -> Finalist:
     """A fleet that holds `rate`, with the level that it reaches."""
     held = evaluator.ladder.level(placement, rate)
-    return placement, joint.climb(lambda level: evaluator.holds(placement, level), held, held)
+    return placement, joint.climb(evaluator, placement, held, held)

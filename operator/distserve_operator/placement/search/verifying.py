@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from distserve_operator.placement.answer import Candidate, Served
-from distserve_operator.placement.goodput import ALL_PATHS, ONE_PATH, may_fail, served, steady
+from distserve_operator.placement.goodput import ALL_PATHS, ONE_PATH, PUT_BACK, may_fail, served, steady
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import LEVELS, STEP
 from distserve_operator.placement.search.evaluating import Evaluator, longest_run
@@ -26,13 +26,25 @@ _FAR: Final = 8  # levels at most by which what one path holds is followed
 
 
 @dataclass(frozen=True, slots=True)
+class _Known:
+    """What one path has shown at a rate: requests that missed their targets, at least so many if it ended early."""
+
+    missed: int
+    whole: bool
+    goes_on: bool  # by itself
+
+
+@dataclass(slots=True)
 class Verifier:
     """Looks at candidates again, on sample paths that the search has not seen."""
 
     question: Question
     evaluator: Evaluator
     paths: tuple[Path, ...]
+    _ahead: int = 0  # levels by which the first candidate holds more here than where it was searched
+    _found: dict[Placement, int] = field(default_factory=dict)
     _seen: dict[tuple[Placement, float], list[Outcome]] = field(default_factory=dict)
+    _known: dict[tuple[Placement, float, int], _Known] = field(default_factory=dict)
     _held: dict[tuple[Placement, float], bool] = field(default_factory=dict)
     _levels: dict[tuple[Placement, int], list[int]] = field(default_factory=dict)
 
@@ -56,34 +68,48 @@ class Verifier:
 
         Whatever `near` is and whatever the targets are, the levels within a cell are tried in the same order.
         """
+        if placement not in self._found:
+            found = self._level(placement, near if least > 0 else max(0, near + self._ahead), least)
+            if found is None:
+                return None
+            if not self._found:
+                self._ahead = found - near
+            self._found[placement] = found
+        return self._found[placement] if self._found[placement] >= least else None
+
+    def _level(self, placement: Placement, near: int, least: int) -> int | None:
         if least > 0 and self.evaluator.ladder.rate(placement, least) > self.evaluator.upper(placement):
             return None
         low = near - near % _CELL
-        upper = self._holds_level(placement, low + 2)
+        upper = least > low + 2 or self._holds_level(placement, low + 2)
         if not upper and least > low and not (least == low + 1 and self._holds_level(placement, least)):
             return None  # with the highest that is left, which is soon known
-        if upper:
-            while low < 1 << LEVELS and self._holds_level(placement, low + _CELL):
-                low += _CELL
-                upper = self._holds_level(placement, low + 2)
-        else:
-            below = self._cell_below(placement, low, least)
-            if below is None:
-                return None
-            upper = below < low and self._holds_level(placement, below + 2)
-            low = below
-        low += 2 * upper
+        cell = self._cell_above(placement, low) if upper else self._cell_below(placement, low, least)
+        if cell is None:
+            return None
+        if cell != low:
+            upper = self._holds_level(placement, cell + 2)
+        low = cell + 2 * upper
         if low < 0 or low + 1 < least:
             return None
         reached = low + self._holds_level(placement, low + 1)
         return reached if reached >= least else None
 
+    def _cell_above(self, placement: Placement, low: int) -> int:
+        """The highest cell that a candidate holds from `low` up, which it is known to hold."""
+        while low < 1 << LEVELS and self._holds_level(placement, low + _CELL):
+            low += _CELL
+        return low
+
     def _cell_below(self, placement: Placement, low: int, floor: int) -> int | None:
-        """The cell that a candidate holds from `low` down; None: not even the lowest, with the `floor`, is held."""
+        """The cell that a candidate holds from `low` down; None: not even the lowest, with the `floor`, is held.
+
+        Of a challenger that fails twice this is likely, so the lowest is tried early.
+        """
         lowest, stride = floor - floor % _CELL, _CELL
         failed, held = low + _CELL, low
         while not self._holds_level(placement, held):
-            if held == lowest or (stride == 2 * _CELL and not self._holds_level(placement, lowest)):
+            if held == lowest or (floor > 0 and stride == 2 * _CELL and not self._holds_level(placement, lowest)):
                 return None
             failed, held = held, max(lowest, held - stride)
             stride *= 2
@@ -123,20 +149,33 @@ class Verifier:
         return self._held[key]
 
     def _holds(self, placement: Placement, rate: float) -> bool:
-        """It ends as soon as more fail than may on all paths, or `_UNEVEN` times as many as may on one."""
+        """It ends as soon as more fail than may on all paths, or `_UNEVEN` times as many as may on one.
+
+        So it does when more are put back than may be on all paths.
+        """
         judged = self.evaluator.judged(placement, rate)
         alone = _UNEVEN * may_fail(self.question.slo, judged)
         left = may_fail(self.question.slo, judged * len(self.paths))
+        finite = isinstance(self.question.window, FiniteWindow)
+        put_back = math.inf if finite else PUT_BACK * judged * len(self.paths)
         seen = []
-        for path in self.paths:
-            seen.append(self.evaluator.watch(placement, rate, path, min(left, alone)))
+        for path in range(len(self.paths)):
+            seen.append(self._run(placement, rate, path, min(left, alone)))
             left -= round(seen[-1].missed * judged)
-            if seen[-1].failed:
+            put_back -= seen[-1].put_back
+            if seen[-1].failed or put_back < 0:
                 return False
-        if not isinstance(self.question.window, FiniteWindow) and not steady(seen, ALL_PATHS):
+        if not finite and not steady(seen, ALL_PATHS):
             return False
         self._seen[placement, rate] = seen
         return True
+
+    def _run(self, placement: Placement, rate: float, path: int, failures: int) -> Outcome:
+        """A run on one path, which ends after more than so many `failures`."""
+        seen = self.evaluator.watch(placement, rate, self.paths[path], failures)
+        missed = failures + 1 if seen.failed else round(seen.missed * len(seen.ttft))
+        self._known[placement, rate, path] = _Known(missed, not seen.failed, steady([seen], ONE_PATH))
+        return seen
 
     def _all_apart(self, placement: Placement, level: int) -> list[int]:
         if (placement, level) not in self._levels:
@@ -147,12 +186,7 @@ class Verifier:
         """How many levels from `level` the highest one lies that is held on one path."""
 
         def held(above: int) -> bool:
-            rate = self.evaluator.ladder.rate(placement, level + above)
-            if rate > self.evaluator.upper(placement):
-                return False
-            allowed = may_fail(self.question.slo, self.evaluator.judged(placement, rate))
-            seen = self.evaluator.watch(placement, rate, self.paths[path], allowed)
-            return not seen.failed and steady([seen], ONE_PATH)
+            return self._holds_alone(placement, self.evaluator.ladder.rate(placement, level + above), path)
 
         step = (
             1
@@ -164,6 +198,17 @@ class Verifier:
         while abs(apart) < _FAR and held(apart + step) == (step > 0):
             apart += step
         return apart if step > 0 else apart - 1
+
+    def _holds_alone(self, placement: Placement, rate: float, path: int) -> bool:
+        """Whether a rate is held on one path; that may be known from a run on all."""
+        if rate > self.evaluator.upper(placement):
+            return False
+        allowed = may_fail(self.question.slo, self.evaluator.judged(placement, rate))
+        known = self._known.get((placement, rate, path))
+        if known is None or (not known.whole and known.missed <= allowed):
+            self._run(placement, rate, path, allowed)
+            known = self._known[placement, rate, path]
+        return known.missed <= allowed and known.goes_on
 
     def watch(self, placement: Placement, rate: float) -> Served:
         """All judged requests of all paths at one rate."""

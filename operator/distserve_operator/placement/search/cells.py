@@ -49,7 +49,9 @@ def cells_of(question: Question) -> int:
 
 
 def _in_flight(question: Question, evaluator: Evaluator, rate: float) -> float:
-    """Requests that run at a moment, were every step as short as can be."""
+    """Requests that run at a moment, were every step as short as can be; none where none decodes, at whatever rate."""
+    if evaluator.demand.lasting == 0:
+        return 0.0
     steps = [max(plane.fixed for plane in law.decode) + law.host.per_step for law in question.latency.laws.values()]
     return rate * evaluator.demand.lasting * min(steps)
 

@@ -103,6 +103,11 @@ def test_a_burst_that_many_devices_hold_at_any_rate_has_an_answer() -> None:
     assert plan(burst).feasible
 
 
+def test_a_burst_of_requests_with_one_token_has_an_answer() -> None:
+    """No bound says what it takes, and none of them decodes."""
+    assert plan(question(per_node=1, lengths=Fixed(512, 1), window=FiniteWindow(20))).feasible
+
+
 @pytest.mark.parametrize("share", [1.0, 0.97, 0.95, 0.9])
 def test_what_devices_hold_at_best_is_held_when_it_is_asked_for(share: float) -> None:
     asked = question(**BURSTS)

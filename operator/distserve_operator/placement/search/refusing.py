@@ -93,10 +93,8 @@ def _out_of_reach(judged: int) -> str:
     lowest = f"at {LOWEST:g} req/s for each device, the lowest rate that is looked at"
     if judged == 0:
         return f"Rate: an idle fleet meets the targets, but none was found to do so {lowest}"
-    liked = f"the {_counted(judged, 'fleet')} that the search liked most"
-    return (
-        f"Rate: an idle fleet meets the targets, but on fresh paths none of {liked} does {lowest}; no other was tried"
-    )
+    tried = _counted(judged, "fleet")
+    return f"Rate: an idle fleet meets the targets, but none that was tried on fresh paths ({tried}) does so {lowest}"
 
 
 def idle(question: Question, evaluator: Evaluator) -> list[_Idle]:

@@ -45,7 +45,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "Rate: an idle fleet meets the targets, but none was found to do so at 0.001 req/s",
         "",
     ),
-    ({**LONGEST, "per_node": 1}, "Rate: an idle fleet meets the targets, but on fresh paths none of the 5 fleets", ""),
+    (
+        {**LONGEST, "per_node": 1},
+        "Rate: an idle fleet meets the targets, but none that was tried on fresh paths (5 fleets)",
+        "",
+    ),
     ({"per_node": 2, "slo": Slo(0.15, 0.1, 0.97)}, "Attainment: 94.03 % on an idle fleet, not 97 %", ""),
 ]
 

@@ -2,9 +2,19 @@
 
 import pytest
 from distserve_testing.scripted_fleets import decode, deployed, generation, legs, prefill
-from distserve_testing.scripted_workers import HANG_UP, Act, begins, decodes, fails, hangs_up, prefills, says_nothing
+from distserve_testing.scripted_workers import (
+    HANG_UP,
+    Act,
+    ScriptedWorker,
+    begins,
+    decodes,
+    fails,
+    hangs_up,
+    prefills,
+    says_nothing,
+)
 
-from distserve_proto.worker_pb2 import FAILURE_CODE_INTERNAL, RequestEvent, Submit
+from distserve_proto.worker_pb2 import FAILURE_CODE_INTERNAL, PHASE_COLOCATED, RequestEvent, Submit
 from distserve_worker.gateway.answer import Answer
 from distserve_worker.gateway.errors import ApiError
 from distserve_worker.gateway.running import Runner
@@ -46,6 +56,13 @@ async def test_a_request_that_came_on_before_each_of_its_workers_ended_goes_on(a
         await runner.run(generation(), answer)
     assert legs(others) == [["r.1"], ["r.2"], ["r.3"]]
     assert answer.tokens == [100, 101, 102, 103, 104, 105]
+
+
+async def test_a_prompt_counts_on_colocated_workers_too(answer: Answer) -> None:
+    workers = [ScriptedWorker(PHASE_COLOCATED, begins(act)) for act in (hangs_up, decodes(0, hangs_up), decodes(1))]
+    async with deployed(*workers) as runner:
+        await refused(runner, answer)
+    assert legs(workers) == [["r.1"], ["r.2"], []]
 
 
 async def test_one_of_each_role_is_two(answer: Answer) -> None:

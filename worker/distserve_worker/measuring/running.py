@@ -123,9 +123,7 @@ class Measuring:
 
     def _too_short(self, phase: Phase, survey: Survey[Batch, Sample]) -> WorkerFailure:
         needed = 3 * FEWEST * max(survey.costs.values()) / _SHARES[phase]  # runs: to begin, to warm up and to measure
-        needed = max(
-            needed, self.config.seconds * FEWEST / len(survey.costs)
-        )  # steps differ, and so does what else runs
+        needed = max(needed, self.config.seconds * FEWEST / len(survey.costs))  # when other load made them slow
         return WorkerFailure(
             ExitReason.CONFIGURATION_INVALID,
             f"--seconds {self.config.seconds:g}: is enough for {len(survey.costs)} of the {FEWEST} different {phase} "

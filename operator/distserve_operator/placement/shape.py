@@ -98,6 +98,14 @@ def proportions(placement: Placement) -> Hashable:
     return placement.prefill.shape, placement.decode.shape, n // one, m // one, n // units, placement.segments
 
 
+def alone(placement: Placement) -> Placement:
+    """One instance of each phase, of the same shapes."""
+    if isinstance(placement, Colocated):
+        return replace(placement, pool=Pool(placement.pool.shape, 1))
+    prefill, decode = (Pool(pool.shape, 1) for pool in (placement.prefill, placement.decode))
+    return Disaggregated(prefill, decode, segments=placement.segments)
+
+
 def smaller(placement: Placement) -> Iterator[Placement]:
     """Fleets of the same proportions, the largest first."""
     if isinstance(placement, Colocated):

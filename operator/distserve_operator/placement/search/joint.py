@@ -15,7 +15,7 @@ from distserve_operator.placement.rates import LEVELS, rate_at
 from distserve_operator.placement.search.evaluating import Evaluator, limit
 from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.spaces import Anywhere, Family, counts_of, families
-from distserve_operator.placement.shape import Disaggregated, Placement, proportions
+from distserve_operator.placement.shape import Disaggregated, Placement, alone, proportions
 from distserve_operator.placement.slo import Slo
 
 MARGIN: Final = 4  # levels below the best, within which candidates are kept for verification at 90 % attainment
@@ -42,10 +42,17 @@ _PHASES: Final[tuple[_Phase, ...]] = (
 
 
 def best(
-    evaluator: Evaluator, level: int = -1, without: frozenset[Placement] = frozenset(), within: int = MARGIN
+    evaluator: Evaluator,
+    level: int = -1,
+    without: frozenset[Placement] = frozenset(),
+    within: int = MARGIN,
+    hopeless: frozenset[Placement] = frozenset(),
 ) -> Found:
-    """Candidates `within` so many levels of the best, or of the `level` that others hold; some are left out."""
-    return _Search(evaluator, level, within, without).run()
+    """Candidates `within` so many levels of the best, or of the `level` that others hold.
+
+    Some are left out, and all whose instances are those of a `hopeless` one, with one of each phase.
+    """
+    return _Search(evaluator, level, within, without, hopeless).run()
 
 
 def margin(slo: Slo) -> int:
@@ -61,10 +68,16 @@ def one_of_the_best(evaluator: Evaluator) -> tuple[Placement, int] | None:
 
 class _Search:
     def __init__(
-        self, evaluator: Evaluator, level: int, margin: int, without: frozenset[Placement] = frozenset()
+        self,
+        evaluator: Evaluator,
+        level: int,
+        margin: int,
+        without: frozenset[Placement] = frozenset(),
+        hopeless: frozenset[Placement] = frozenset(),
     ) -> None:
         self._evaluator = evaluator
         self._without = without
+        self._hopeless = hopeless
         self._ladder = evaluator.ladder
         self._best = level
         self._margin = margin  # levels by which a candidate may stay behind the best; negative: has to exceed it
@@ -99,6 +112,8 @@ class _Search:
         for counts in counts_of(family, self._evaluator.question.inventory):
             placement = family.at(counts)
             self._opened += 1
+            if self._hopeless and alone(placement) in self._hopeless:
+                return
             bound = self._evaluator.upper(placement) / self._ladder.shares(placement)
             if bound >= rate_at(self._needed):
                 heapq.heappush(self._queue, _Entry(_rank(placement, bound), next(self._numbers), placement))

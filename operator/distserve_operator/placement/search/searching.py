@@ -6,13 +6,13 @@ from itertools import islice
 from typing import Final
 
 from distserve_operator.placement.question import Affinity, Kind, Question
-from distserve_operator.placement.rates import Ladder
+from distserve_operator.placement.rates import LOWEST, Ladder
 from distserve_operator.placement.search import joint
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.fewest import by_devices
 from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
 from distserve_operator.placement.search.verifying import Verifier
-from distserve_operator.placement.shape import Colocated, Placement, smaller
+from distserve_operator.placement.shape import Colocated, Placement, alone, smaller
 from distserve_operator.placement.workload.path import Path
 
 STEADY: Final = 3  # fleets that hold a rate with the fewest devices, among which the best is looked for
@@ -79,10 +79,11 @@ def best(search: Search) -> Winner | None:
     """The highest level of all fleets, searched again where fresh paths show the search to have been far from it."""
     winner: Winner | None = None
     tested: frozenset[Placement] = frozenset()
+    hopeless: frozenset[Placement] = frozenset()
     margin = joint.margin(search.question.slo)
     for _ in range(ROUNDS):
         level = -1 if winner is None or winner.level is None else winner.level
-        finalists = _finalists(search, level, tested, margin)
+        finalists = _finalists(search, level, tested, margin, hopeless)
         if not finalists:
             break
         tested |= {placement for placement, _ in finalists}
@@ -91,6 +92,7 @@ def best(search: Search) -> Winner | None:
             finalists.append((winner.placement, level))
         winner = race(search.verifier, finalists)
         if winner.level is None:
+            hopeless |= _hopeless(search, finalists)
             continue
         astray = max(_astray(search, winner), margin)
         if winner.level >= expected - margin and astray == margin:
@@ -118,14 +120,22 @@ def _astray(search: Search, winner: Winner) -> int:
     return max(levels, default=0)
 
 
-def _finalists(search: Search, level: int, tested: frozenset[Placement], margin: int) -> list[Finalist]:
+def _hopeless(search: Search, finalists: Sequence[Finalist]) -> frozenset[Placement]:
+    """One instance of each phase, of finalists of which not even these hold the targets, with hardly any load."""
+    each = {alone(placement) for placement, _ in finalists}
+    return frozenset(one for one in each if not search.verifier.holds(one, LOWEST))
+
+
+def _finalists(
+    search: Search, level: int, tested: frozenset[Placement], margin: int, hopeless: frozenset[Placement]
+) -> list[Finalist]:
     """Fleets within `margin` of the best of all, and the best of each kind, but for those `tested`.
 
     Another one is known to hold `level`.
     """
     found = []
     for kind in search.kinds:
-        found.append(joint.best(kind.evaluator, level, tested, margin))
+        found.append(joint.best(kind.evaluator, level, tested, margin, hopeless))
         level = max([level, *(held for _, held in found[-1])])
     for kind, new in zip(search.kinds, found, strict=True):
         kind.take(new, level - margin)

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from distserve_operator.placement.question import Affinity, Kind, Question
-from distserve_operator.placement.rates import LOWEST, Ladder
+from distserve_operator.placement.rates import LOWEST, STEP, Ladder
 from distserve_operator.placement.search import joint
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.fewest import by_devices
@@ -162,8 +162,9 @@ def fewest(search: Search, rate: float) -> Winner | None:
 
 
 def _holding(evaluator: Evaluator, verifier: Verifier, rate: float) -> list[Finalist]:
-    """Fleets with the fewest devices that still hold `rate` on fresh paths."""
-    for same in by_devices(evaluator, rate):
+    """Fleets with the fewest devices that hold `rate` on fresh paths, and about as much on the path of the search."""
+    near = rate / STEP ** joint.margin(evaluator.question.slo)
+    for same in by_devices(evaluator, near):
         ordered = sorted(same, key=lambda placement: (-evaluator.upper(placement), simplicity(placement)))
         steady = list(islice((one for one in ordered if verifier.holds(one, rate)), STEADY))
         if steady:

@@ -4,15 +4,18 @@
 # source: distserve_proto/worker.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "distserve_proto/worker.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'distserve_proto/worker.proto'
 )
 # @@protoc_insertion_point(imports)
 
@@ -22,61 +25,59 @@ _sym_db = _symbol_database.Default()
 from distserve_proto import kv_pb2 as distserve__proto_dot_kv__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x1c\x64istserve_proto/worker.proto\x12\x0c\x64istserve.v1\x1a\x18\x64istserve_proto/kv.proto"\x11\n\x0f\x44\x65scribeRequest"\xb4\x02\n\x0b\x44\x65scription\x12"\n\x05phase\x18\x01 \x01(\x0e\x32\x13.distserve.v1.Phase\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x04 \x01(\t\x12\x18\n\x10max_model_length\x18\x05 \x01(\r\x12\x1a\n\x12max_request_tokens\x18\x06 \x01(\r\x12&\n\x06layout\x18\x07 \x01(\x0b\x32\x16.distserve.v1.KvLayout\x12 \n\x04load\x18\x08 \x01(\x0b\x32\x12.distserve.v1.Load\x12\x18\n\x10tokenizer_digest\x18\t \x01(\t\x12\x13\n\x0bmax_waiting\x18\n \x01(\r\x12\x13\n\x0bmax_running\x18\x0b \x01(\r"\x8c\x01\n\x04Load\x12\x15\n\rqueued_tokens\x18\x01 \x01(\x04\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x13\n\x0b\x66ree_blocks\x18\x04 \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x05 \x01(\r\x12\x0e\n\x06parked\x18\x06 \x01(\r\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08"h\n\x0eGatewayMessage\x12&\n\x06submit\x18\x01 \x01(\x0b\x32\x14.distserve.v1.SubmitH\x00\x12&\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x14.distserve.v1.CancelH\x00\x42\x06\n\x04\x62ody"\xfe\x01\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x03(\r\x12\x0e\n\x06output\x18\x03 \x03(\r\x12(\n\x08sampling\x18\x04 \x01(\x0b\x32\x16.distserve.v1.Sampling\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\r\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12"\n\x02kv\x18\x07 \x01(\x0b\x32\x16.distserve.v1.KvHandle\x12\x1d\n\x15\x64\x65\x61\x64line_milliseconds\x18\x08 \x01(\r\x12\x13\n\x0bprefix_salt\x18\t \x01(\tB\r\n\x0b_max_tokens"\xd0\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_p\x18\x02 \x01(\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\r\n\x05min_p\x18\x05 \x01(\x01\x12\x1a\n\x12repetition_penalty\x18\x06 \x01(\x01\x12\x18\n\x10presence_penalty\x18\x07 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x08 \x01(\x01\x12\x39\n\nlogit_bias\x18\t \x03(\x0b\x32%.distserve.v1.Sampling.LogitBiasEntry\x12\x12\n\nmin_tokens\x18\n \x01(\r\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x00\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0b\n\t_logprobs"\x1c\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t"t\n\rWorkerMessage\x12 \n\x04load\x18\x01 \x01(\x0b\x32\x12.distserve.v1.Load\x12*\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x1a.distserve.v1.RequestEvent\x12\x15\n\rsubmits_taken\x18\x03 \x01(\x04"\xe4\x02\n\x0cRequestEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12&\n\x06parked\x18\x03 \x01(\x0b\x32\x14.distserve.v1.ParkedH\x00\x12*\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x16.distserve.v1.FinishedH\x00\x12&\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32\x14.distserve.v1.FailedH\x00\x12&\n\x06joined\x18\x06 \x01(\x0b\x32\x14.distserve.v1.JoinedH\x00\x12)\n\x08put_back\x18\x07 \x01(\x0b\x32\x15.distserve.v1.PutBackH\x00\x12(\n\x07started\x18\t \x01(\x0b\x32\x15.distserve.v1.StartedH\x00\x12-\n\x08logprobs\x18\x08 \x03(\x0b\x32\x1b.distserve.v1.TokenLogprobsB\x08\n\x06\x63hange"G\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12%\n\x03top\x18\x02 \x03(\x0b\x32\x18.distserve.v1.TopLogprob",\n\nTopLogprob\x12\r\n\x05token\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x01"/\n\x07PutBack\x12$\n\x06stages\x18\x01 \x01(\x0b\x32\x14.distserve.v1.Stages"\t\n\x07Started"R\n\x06Parked\x12"\n\x02kv\x18\x01 \x01(\x0b\x32\x16.distserve.v1.KvHandle\x12$\n\x06stages\x18\x02 \x01(\x0b\x32\x14.distserve.v1.Stages".\n\x06Joined\x12$\n\x06stages\x18\x01 \x01(\x0b\x32\x14.distserve.v1.Stages"\xa4\x01\n\x06Stages\x12\x15\n\rprefill_queue\x18\x01 \x01(\x01\x12\x0f\n\x07prefill\x18\x02 \x01(\x01\x12\x14\n\x0c\x64\x65\x63ode_queue\x18\x03 \x01(\x01\x12\x10\n\x08transfer\x18\x04 \x01(\x01\x12\x0e\n\x06\x64\x65\x63ode\x18\x05 \x01(\x01\x12\x10\n\x08kv_bytes\x18\x06 \x01(\x04\x12\x11\n\ttransport\x18\x07 \x01(\t\x12\x15\n\rcached_tokens\x18\x08 \x01(\r"\\\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.distserve.v1.FinishReason\x12$\n\x06stages\x18\x02 \x01(\x0b\x32\x14.distserve.v1.Stages"B\n\x06\x46\x61iled\x12\'\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x19.distserve.v1.FailureCode\x12\x0f\n\x07message\x18\x02 \x01(\t*X\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n\rPHASE_PREFILL\x10\x01\x12\x10\n\x0cPHASE_DECODE\x10\x02\x12\x13\n\x0fPHASE_COLOCATED\x10\x03*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*\xa6\x02\n\x0b\x46\x61ilureCode\x12\x1c\n\x18\x46\x41ILURE_CODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46\x41ILURE_CODE_QUEUE_FULL\x10\x01\x12\x19\n\x15\x46\x41ILURE_CODE_TOO_LONG\x10\x02\x12\x18\n\x14\x46\x41ILURE_CODE_INVALID\x10\x03\x12\x18\n\x14\x46\x41ILURE_CODE_KV_LOST\x10\x04\x12\x19\n\x15\x46\x41ILURE_CODE_DEADLINE\x10\x05\x12\x19\n\x15\x46\x41ILURE_CODE_DRAINING\x10\x06\x12\x19\n\x15\x46\x41ILURE_CODE_INTERNAL\x10\x07\x12\x1f\n\x1b\x46\x41ILURE_CODE_KV_UNREACHABLE\x10\x08\x12\x1b\n\x17\x46\x41ILURE_CODE_NOT_FINITE\x10\t2\x97\x01\n\x06Worker\x12G\n\x06\x41ttach\x12\x1c.distserve.v1.GatewayMessage\x1a\x1b.distserve.v1.WorkerMessage(\x01\x30\x01\x12\x44\n\x08\x44\x65scribe\x12\x1d.distserve.v1.DescribeRequest\x1a\x19.distserve.v1.Descriptionb\x06proto3'
-)
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64istserve_proto/worker.proto\x12\x0c\x64istserve.v1\x1a\x18\x64istserve_proto/kv.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xb4\x02\n\x0b\x44\x65scription\x12\"\n\x05phase\x18\x01 \x01(\x0e\x32\x13.distserve.v1.Phase\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x19\n\x11\x63ompatibility_key\x18\x04 \x01(\t\x12\x18\n\x10max_model_length\x18\x05 \x01(\r\x12\x1a\n\x12max_request_tokens\x18\x06 \x01(\r\x12&\n\x06layout\x18\x07 \x01(\x0b\x32\x16.distserve.v1.KvLayout\x12 \n\x04load\x18\x08 \x01(\x0b\x32\x12.distserve.v1.Load\x12\x18\n\x10tokenizer_digest\x18\t \x01(\t\x12\x13\n\x0bmax_waiting\x18\n \x01(\r\x12\x13\n\x0bmax_running\x18\x0b \x01(\r\"\x8c\x01\n\x04Load\x12\x15\n\rqueued_tokens\x18\x01 \x01(\x04\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x13\n\x0b\x66ree_blocks\x18\x04 \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x05 \x01(\r\x12\x0e\n\x06parked\x18\x06 \x01(\r\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"h\n\x0eGatewayMessage\x12&\n\x06submit\x18\x01 \x01(\x0b\x32\x14.distserve.v1.SubmitH\x00\x12&\n\x06\x63\x61ncel\x18\x02 \x01(\x0b\x32\x14.distserve.v1.CancelH\x00\x42\x06\n\x04\x62ody\"\xfe\x01\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x03(\r\x12\x0e\n\x06output\x18\x03 \x03(\r\x12(\n\x08sampling\x18\x04 \x01(\x0b\x32\x16.distserve.v1.Sampling\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\r\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\"\n\x02kv\x18\x07 \x01(\x0b\x32\x16.distserve.v1.KvHandle\x12\x1d\n\x15\x64\x65\x61\x64line_milliseconds\x18\x08 \x01(\r\x12\x13\n\x0bprefix_salt\x18\t \x01(\tB\r\n\x0b_max_tokens\"\xd0\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_p\x18\x02 \x01(\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\r\n\x05min_p\x18\x05 \x01(\x01\x12\x1a\n\x12repetition_penalty\x18\x06 \x01(\x01\x12\x18\n\x10presence_penalty\x18\x07 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x08 \x01(\x01\x12\x39\n\nlogit_bias\x18\t \x03(\x0b\x32%.distserve.v1.Sampling.LogitBiasEntry\x12\x12\n\nmin_tokens\x18\n \x01(\r\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x00\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0b\n\t_logprobs\"\x1c\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"t\n\rWorkerMessage\x12 \n\x04load\x18\x01 \x01(\x0b\x32\x12.distserve.v1.Load\x12*\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x1a.distserve.v1.RequestEvent\x12\x15\n\rsubmits_taken\x18\x03 \x01(\x04\"\xe4\x02\n\x0cRequestEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12&\n\x06parked\x18\x03 \x01(\x0b\x32\x14.distserve.v1.ParkedH\x00\x12*\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x16.distserve.v1.FinishedH\x00\x12&\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32\x14.distserve.v1.FailedH\x00\x12&\n\x06joined\x18\x06 \x01(\x0b\x32\x14.distserve.v1.JoinedH\x00\x12)\n\x08put_back\x18\x07 \x01(\x0b\x32\x15.distserve.v1.PutBackH\x00\x12(\n\x07started\x18\t \x01(\x0b\x32\x15.distserve.v1.StartedH\x00\x12-\n\x08logprobs\x18\x08 \x03(\x0b\x32\x1b.distserve.v1.TokenLogprobsB\x08\n\x06\x63hange\"G\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12%\n\x03top\x18\x02 \x03(\x0b\x32\x18.distserve.v1.TopLogprob\",\n\nTopLogprob\x12\r\n\x05token\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\"/\n\x07PutBack\x12$\n\x06stages\x18\x01 \x01(\x0b\x32\x14.distserve.v1.Stages\"\t\n\x07Started\"R\n\x06Parked\x12\"\n\x02kv\x18\x01 \x01(\x0b\x32\x16.distserve.v1.KvHandle\x12$\n\x06stages\x18\x02 \x01(\x0b\x32\x14.distserve.v1.Stages\".\n\x06Joined\x12$\n\x06stages\x18\x01 \x01(\x0b\x32\x14.distserve.v1.Stages\"\xa4\x01\n\x06Stages\x12\x15\n\rprefill_queue\x18\x01 \x01(\x01\x12\x0f\n\x07prefill\x18\x02 \x01(\x01\x12\x14\n\x0c\x64\x65\x63ode_queue\x18\x03 \x01(\x01\x12\x10\n\x08transfer\x18\x04 \x01(\x01\x12\x0e\n\x06\x64\x65\x63ode\x18\x05 \x01(\x01\x12\x10\n\x08kv_bytes\x18\x06 \x01(\x04\x12\x11\n\ttransport\x18\x07 \x01(\t\x12\x15\n\rcached_tokens\x18\x08 \x01(\r\"\\\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.distserve.v1.FinishReason\x12$\n\x06stages\x18\x02 \x01(\x0b\x32\x14.distserve.v1.Stages\"B\n\x06\x46\x61iled\x12\'\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x19.distserve.v1.FailureCode\x12\x0f\n\x07message\x18\x02 \x01(\t*X\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x11\n\rPHASE_PREFILL\x10\x01\x12\x10\n\x0cPHASE_DECODE\x10\x02\x12\x13\n\x0fPHASE_COLOCATED\x10\x03*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02*\xa6\x02\n\x0b\x46\x61ilureCode\x12\x1c\n\x18\x46\x41ILURE_CODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46\x41ILURE_CODE_QUEUE_FULL\x10\x01\x12\x19\n\x15\x46\x41ILURE_CODE_TOO_LONG\x10\x02\x12\x18\n\x14\x46\x41ILURE_CODE_INVALID\x10\x03\x12\x18\n\x14\x46\x41ILURE_CODE_KV_LOST\x10\x04\x12\x19\n\x15\x46\x41ILURE_CODE_DEADLINE\x10\x05\x12\x19\n\x15\x46\x41ILURE_CODE_DRAINING\x10\x06\x12\x19\n\x15\x46\x41ILURE_CODE_INTERNAL\x10\x07\x12\x1f\n\x1b\x46\x41ILURE_CODE_KV_UNREACHABLE\x10\x08\x12\x1b\n\x17\x46\x41ILURE_CODE_NOT_FINITE\x10\t2\x97\x01\n\x06Worker\x12G\n\x06\x41ttach\x12\x1c.distserve.v1.GatewayMessage\x1a\x1b.distserve.v1.WorkerMessage(\x01\x30\x01\x12\x44\n\x08\x44\x65scribe\x12\x1d.distserve.v1.DescribeRequest\x1a\x19.distserve.v1.Descriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "distserve_proto.worker_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'distserve_proto.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_SAMPLING_LOGITBIASENTRY"]._loaded_options = None
-    _globals["_SAMPLING_LOGITBIASENTRY"]._serialized_options = b"8\001"
-    _globals["_PHASE"]._serialized_start = 2394
-    _globals["_PHASE"]._serialized_end = 2482
-    _globals["_FINISHREASON"]._serialized_start = 2484
-    _globals["_FINISHREASON"]._serialized_end = 2579
-    _globals["_FAILURECODE"]._serialized_start = 2582
-    _globals["_FAILURECODE"]._serialized_end = 2876
-    _globals["_DESCRIBEREQUEST"]._serialized_start = 72
-    _globals["_DESCRIBEREQUEST"]._serialized_end = 89
-    _globals["_DESCRIPTION"]._serialized_start = 92
-    _globals["_DESCRIPTION"]._serialized_end = 400
-    _globals["_LOAD"]._serialized_start = 403
-    _globals["_LOAD"]._serialized_end = 543
-    _globals["_GATEWAYMESSAGE"]._serialized_start = 545
-    _globals["_GATEWAYMESSAGE"]._serialized_end = 649
-    _globals["_SUBMIT"]._serialized_start = 652
-    _globals["_SUBMIT"]._serialized_end = 906
-    _globals["_SAMPLING"]._serialized_start = 909
-    _globals["_SAMPLING"]._serialized_end = 1245
-    _globals["_SAMPLING_LOGITBIASENTRY"]._serialized_start = 1184
-    _globals["_SAMPLING_LOGITBIASENTRY"]._serialized_end = 1232
-    _globals["_CANCEL"]._serialized_start = 1247
-    _globals["_CANCEL"]._serialized_end = 1275
-    _globals["_WORKERMESSAGE"]._serialized_start = 1277
-    _globals["_WORKERMESSAGE"]._serialized_end = 1393
-    _globals["_REQUESTEVENT"]._serialized_start = 1396
-    _globals["_REQUESTEVENT"]._serialized_end = 1752
-    _globals["_TOKENLOGPROBS"]._serialized_start = 1754
-    _globals["_TOKENLOGPROBS"]._serialized_end = 1825
-    _globals["_TOPLOGPROB"]._serialized_start = 1827
-    _globals["_TOPLOGPROB"]._serialized_end = 1871
-    _globals["_PUTBACK"]._serialized_start = 1873
-    _globals["_PUTBACK"]._serialized_end = 1920
-    _globals["_STARTED"]._serialized_start = 1922
-    _globals["_STARTED"]._serialized_end = 1931
-    _globals["_PARKED"]._serialized_start = 1933
-    _globals["_PARKED"]._serialized_end = 2015
-    _globals["_JOINED"]._serialized_start = 2017
-    _globals["_JOINED"]._serialized_end = 2063
-    _globals["_STAGES"]._serialized_start = 2066
-    _globals["_STAGES"]._serialized_end = 2230
-    _globals["_FINISHED"]._serialized_start = 2232
-    _globals["_FINISHED"]._serialized_end = 2324
-    _globals["_FAILED"]._serialized_start = 2326
-    _globals["_FAILED"]._serialized_end = 2392
-    _globals["_WORKER"]._serialized_start = 2879
-    _globals["_WORKER"]._serialized_end = 3030
+  DESCRIPTOR._loaded_options = None
+  _globals['_SAMPLING_LOGITBIASENTRY']._loaded_options = None
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_options = b'8\001'
+  _globals['_PHASE']._serialized_start=2394
+  _globals['_PHASE']._serialized_end=2482
+  _globals['_FINISHREASON']._serialized_start=2484
+  _globals['_FINISHREASON']._serialized_end=2579
+  _globals['_FAILURECODE']._serialized_start=2582
+  _globals['_FAILURECODE']._serialized_end=2876
+  _globals['_DESCRIBEREQUEST']._serialized_start=72
+  _globals['_DESCRIBEREQUEST']._serialized_end=89
+  _globals['_DESCRIPTION']._serialized_start=92
+  _globals['_DESCRIPTION']._serialized_end=400
+  _globals['_LOAD']._serialized_start=403
+  _globals['_LOAD']._serialized_end=543
+  _globals['_GATEWAYMESSAGE']._serialized_start=545
+  _globals['_GATEWAYMESSAGE']._serialized_end=649
+  _globals['_SUBMIT']._serialized_start=652
+  _globals['_SUBMIT']._serialized_end=906
+  _globals['_SAMPLING']._serialized_start=909
+  _globals['_SAMPLING']._serialized_end=1245
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_start=1184
+  _globals['_SAMPLING_LOGITBIASENTRY']._serialized_end=1232
+  _globals['_CANCEL']._serialized_start=1247
+  _globals['_CANCEL']._serialized_end=1275
+  _globals['_WORKERMESSAGE']._serialized_start=1277
+  _globals['_WORKERMESSAGE']._serialized_end=1393
+  _globals['_REQUESTEVENT']._serialized_start=1396
+  _globals['_REQUESTEVENT']._serialized_end=1752
+  _globals['_TOKENLOGPROBS']._serialized_start=1754
+  _globals['_TOKENLOGPROBS']._serialized_end=1825
+  _globals['_TOPLOGPROB']._serialized_start=1827
+  _globals['_TOPLOGPROB']._serialized_end=1871
+  _globals['_PUTBACK']._serialized_start=1873
+  _globals['_PUTBACK']._serialized_end=1920
+  _globals['_STARTED']._serialized_start=1922
+  _globals['_STARTED']._serialized_end=1931
+  _globals['_PARKED']._serialized_start=1933
+  _globals['_PARKED']._serialized_end=2015
+  _globals['_JOINED']._serialized_start=2017
+  _globals['_JOINED']._serialized_end=2063
+  _globals['_STAGES']._serialized_start=2066
+  _globals['_STAGES']._serialized_end=2230
+  _globals['_FINISHED']._serialized_start=2232
+  _globals['_FINISHED']._serialized_end=2324
+  _globals['_FAILED']._serialized_start=2326
+  _globals['_FAILED']._serialized_end=2392
+  _globals['_WORKER']._serialized_start=2879
+  _globals['_WORKER']._serialized_end=3030
 # @@protoc_insertion_point(module_scope)

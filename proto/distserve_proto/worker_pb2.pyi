@@ -477,7 +477,7 @@ class RequestEvent(_message.Message):
 
     @_builtins.property
     def started(self) -> Global___Started:
-        """prefill and colocated only; comes before anything of the leg is computed"""
+        """prefill and colocated only; said as the leg begins to be computed"""
 
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprobs]:
@@ -578,7 +578,9 @@ Global___PutBack: _TypeAlias = PutBack  # noqa: Y015
 
 @_typing.final
 class Started(_message.Message):
-    """The prompt is in the step that is computed now: whatever ends the worker may be its doing."""
+    """The prompt is in the step that is computed now: whatever ends the worker may be its doing. One that ends in the same
+    moment may not come to say so.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

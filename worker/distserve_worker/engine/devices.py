@@ -100,15 +100,18 @@ class StepStarved(Exception):  # noqa: N818 - named after what happened
 
 
 @contextmanager
-def starving() -> Iterator[None]:
-    """Raise `StepStarved` when there is no memory for what is done under it, after which nothing of it may count."""
+def starving(device: torch.device) -> Iterator[None]:
+    """Raise `StepStarved` when there is no memory for what is done under it, after which nothing of it may count.
+
+    What was begun on a GPU before is over then: whoever gets the step's blocks next would be written over.
+    """
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise StepStarved(str(error)) from error
-    except RuntimeError as error:
-        if _NO_HOST_MEMORY not in str(error):
+    except Exception as error:
+        if not _lacks_memory(error):
             raise
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         raise StepStarved(str(error)) from error
 
 
@@ -117,8 +120,16 @@ def memory_named() -> Iterator[None]:
     """Raise `ModelDoesNotFit` when there is no memory left for what is done under it: the same would happen again."""
     try:
         yield
-    except (torch.OutOfMemoryError, StepStarved) as error:
+    except Exception as error:
+        if not _lacks_memory(error):
+            raise
         raise ModelDoesNotFit(
             f"a step needs more memory than is left ({error}): take a smaller cache, a smaller maximum model length, "
             "fewer requests at once or more ranks"
         ) from error
+
+
+def _lacks_memory(error: Exception) -> bool:
+    if isinstance(error, RuntimeError) and _NO_HOST_MEMORY in str(error):
+        return True
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError, StepStarved))

@@ -184,7 +184,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """There was no memory for a step that computed this request, among others; what it held is free again."""
+    """There was no memory for a step of this request alone; what it held is free again."""
 
     request_id: str
     message: str

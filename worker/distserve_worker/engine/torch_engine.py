@@ -1,5 +1,6 @@
 """The engine: asks the scheduler who runs next, has the ranks compute it, and samples what comes out."""
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,12 @@ from distserve_worker.engine.request import Request, Stage, admitted
 from distserve_worker.engine.sampling.sampler import sample
 from distserve_worker.engine.scheduling.interface import Chunk, Scheduler, Step
 
-_MOST_STARVED: Final = 3  # steps after each other for which there was no memory, before that ends the engine
+log = logging.getLogger(__name__)
+
+# Steps of so few tokens, one after another, for which there is no memory: then the engine ends, for it serves nobody.
+_MOST_STARVED: Final = 3
+_FEW_TOKENS: Final = 128
+_FEWEST_PARTS: Final = 2
 NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 
 
@@ -41,8 +47,13 @@ class _Flight:
     """A step on its way, and the requests behind the rows of its logits."""
 
     step: Step
+    batch: Batch
     rows: tuple[Request, ...]
-    prompt_tokens: int
+
+    @property
+    def prompt_tokens(self) -> int:
+        """New tokens of prompts."""
+        return sum(len(prompt.tokens) for prompt in self.batch.prompts)
 
 
 class TorchEngine:
@@ -61,7 +72,7 @@ class TorchEngine:
         self._requests: dict[str, Request] = {}
         self._flights: deque[_Flight] = deque()
         self._lanes: dict[int, Lane] = {}
-        self._starved = 0  # steps since the last one that got its memory
+        self._starved = 0  # steps of few tokens since the last one that got its memory
 
     @property
     def description(self) -> Description:
@@ -166,7 +177,7 @@ class TorchEngine:
                 yield Started(chunk.request.request_id, chunk.found)
         batch, rows = self._batch(step)
         self._executor.submit(batch)
-        self._flights.append(_Flight(step, rows, sum(len(prompt.tokens) for prompt in batch.prompts)))
+        self._flights.append(_Flight(step, batch, rows))
 
     def _batch(self, step: Step) -> tuple[Batch, tuple[Request, ...]]:
         prompts = tuple(self._prompt(chunk) for chunk in step.prompts)
@@ -193,31 +204,60 @@ class TorchEngine:
                 yield self._blocks.blocks_of(request.request_id)[last].index
 
     def _finish(self, flight: _Flight) -> Iterator[Happening]:
-        """Take a step's logits."""
-        try:
-            happenings = self._sample(self._executor.collect(), flight.rows)
-        except StepStarved as error:
-            yield from self._starve(flight, error)
-            return
-        self._starved = 0
+        """Take what a step has computed. Blocks of a request that got no memory must not be found by others."""
+        happenings = self._computed(flight)
         yield from happenings
+        for starved in [one for one in happenings if isinstance(one, Starved)]:
+            self.cancel(starved.request_id)
         self._scheduler.done(flight.step)
         for happening in happenings:
-            if isinstance(happening, Dropped) or happening.finish is not None:
+            if isinstance(happening, Dropped) or (isinstance(happening, Token) and happening.finish is not None):
                 self.cancel(happening.request_id)
         if self._scheduler.parks:
             yield from (self._parked(request) for request in flight.rows if self._is_here(request))
 
-    def _starve(self, flight: _Flight, error: StepStarved) -> Iterator[Happening]:
-        """Let go of all that a step would have computed. An engine in which no step gets memory serves nobody."""
-        self._starved += 1
+    def _computed(self, flight: _Flight) -> list[Token | Dropped | Starved]:
+        """What comes out of a step, or one after another out of its parts where there is no memory for the whole."""
+        try:
+            happenings = self._sample(self._executor.collect(), flight.rows)
+        except StepStarved as error:
+            parts = [] if self._flights else list(self._parts(flight))
+            if len(parts) < _FEWEST_PARTS:
+                return self._starve(flight, error)
+        else:
+            self._starved = 0
+            return [*happenings]
+        found = []
+        for part in parts:
+            self._executor.submit(part.batch)
+            found.extend(self._computed(part))
+        return found
+
+    def _parts(self, flight: _Flight) -> Iterator[_Flight]:
+        """Each prompt alone, and all that run; or, of these alone, both halves."""
+        step, batch = flight.step, flight.batch
+        for chunk, prompt in zip(step.prompts, batch.prompts, strict=True):
+            alone = Step((chunk,))
+            rows = (chunk.request,) if chunk.samples else ()
+            yield _Flight(alone, Batch((prompt,), None, tuple(self._entered(alone))), rows)
+        if batch.running is None:
+            return
+        members = flight.rows[len(flight.rows) - len(step.running) :]
+        half = 0 if batch.prompts else len(members) // 2
+        for part in (slice(half), slice(half, None)):
+            if members[part]:
+                some = Step(running=members[part])
+                yield _Flight(some, Batch((), batch.running.part(part), tuple(self._entered(some))), members[part])
+
+    def _starve(self, flight: _Flight, error: StepStarved) -> list[Token | Dropped | Starved]:
+        """All that a step would have computed is let go of. An engine in which none gets memory ends."""
+        if flight.batch.new_tokens <= _FEW_TOKENS:
+            self._starved += 1
         if self._starved == _MOST_STARVED:
             raise error
-        here = [request.request_id for request in flight.step.requests if self._is_here(request)]
-        for request_id in here:
-            self.cancel(request_id)
-        self._scheduler.done(flight.step)
-        yield from (Starved(request_id, f"there was no memory for its step: {error}") for request_id in here)
+        log.warning("no memory for a step of %d tokens: %s", flight.batch.new_tokens, error)
+        text = f"there was no memory for its step of {flight.batch.new_tokens} tokens: {error}"
+        return [Starved(request.request_id, text) for request in flight.step.requests if self._is_here(request)]
 
     def _parked(self, request: Request) -> Parked:
         return Parked(request.request_id, self._blocks.blocks_of(request.request_id), len(request.tokens) - 1)
@@ -226,7 +266,7 @@ class TorchEngine:
         """Append the next token to each request that is still here; their logits are rows of `logits`."""
         if not requests:
             return []
-        with starving():
+        with starving(logits.device):
             rows = sample(logits, [request.choice for request in requests])
         return [
             Dropped(request.request_id, NOT_FINITE)

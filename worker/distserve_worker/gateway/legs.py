@@ -22,7 +22,7 @@ class Legs:
         self._fleet = fleet
         self._legs: dict[Role, tuple[Candidate, Leg]] = {}
         self._holder: Candidate | None = None  # of the KV
-        # bounded by construction: a leg sends one event per token at most
+        # bounded by construction: a leg sends one event per token at most, and one as it begins
         self._arrivals: asyncio.Queue[tuple[Candidate, RequestEvent | Lost]] = asyncio.Queue()
 
     def start(self, worker: Candidate, submit: Submit, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """What one step computes, as plain data: it travels to the ranks in other processes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,10 @@ class Running:
     written: tuple[Written, ...]
     tokens: tuple[int, ...]
     positions: tuple[int, ...]
+
+    def part(self, some: slice) -> "Running":
+        """The same for some of the requests; what is `written` may be written again."""
+        return replace(self, seats=self.seats[some], tokens=self.tokens[some], positions=self.positions[some])
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class OneRank:
     def collect(self) -> torch.Tensor:
         """See `Executor.collect`."""
         batch = self._batches.popleft()
-        with starving():
+        with starving(self._rank.memory.device):
             return self._rank.run(batch)
 
 

@@ -12,14 +12,16 @@ from distserve_testing.clusters import until
 from distserve_testing.scripted_workers import (
     TOKENIZER_DIGEST,
     ScriptedWorker,
+    begins,
     decodes,
     fails,
+    hangs_up,
     listening,
     prefills,
     says_nothing,
 )
 
-from distserve_proto.worker_pb2 import FAILURE_CODE_DEADLINE, PHASE_DECODE, PHASE_PREFILL
+from distserve_proto.worker_pb2 import FAILURE_CODE_DEADLINE, FAILURE_CODE_QUEUE_FULL, PHASE_DECODE, PHASE_PREFILL
 from distserve_worker.gateway.admission import Admission
 from distserve_worker.gateway.api.application import application
 from distserve_worker.gateway.api.generating import Service
@@ -99,6 +101,26 @@ async def test_when_one_choice_fails_the_request_does_and_the_others_are_freed(s
         await second.until_cancelled(waiting)
     last = response.text.strip().split("\n\n")[-1]
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "deadline_exceeded"
+
+
+async def test_a_prompt_that_ends_workers_ends_two_however_many_choices_are_asked_for(smollm2_text: ModelText) -> None:
+    """None but the first is begun before it has a token."""
+    dying = [ScriptedWorker(PHASE_PREFILL, begins(hangs_up)) for _ in range(2)]
+    others = ScriptedWorker(PHASE_PREFILL, *[prefills] * 3), ScriptedWorker(PHASE_DECODE, *[decodes(1)] * 3)
+    async with client_of(smollm2_text, *dying, *others) as client:
+        response = await client.post(PATH, json=BODY | {"n": 3})
+    assert response.json()["error"]["code"] == "workers_ended"
+    assert [len(worker.submits) for worker in dying] == [1, 1]
+    assert not others[0].submits
+
+
+async def test_choices_beside_the_first_wait_for_room(smollm2_text: ModelText) -> None:
+    """B9: what has begun goes on, as long as it may wait."""
+    first = ScriptedWorker(PHASE_PREFILL, prefills, fails(FAILURE_CODE_QUEUE_FULL), prefills)
+    async with client_of(smollm2_text, first, ScriptedWorker(PHASE_DECODE, decodes(2), decodes(2))) as client:
+        response = await client.post(PATH, json=BODY | {"n": 2})
+    assert response.status_code == 200, response.text
+    assert len(response.json()["choices"]) == 2
 
 
 @pytest.mark.parametrize(

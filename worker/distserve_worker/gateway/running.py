@@ -15,7 +15,7 @@ from distserve_worker.gateway.failures import Failure, LegFailedError, final, qu
 from distserve_worker.gateway.fleet import Fleet
 from distserve_worker.gateway.generation import Generation
 from distserve_worker.gateway.metrics import Metrics
-from distserve_worker.gateway.routing import Candidate, Need
+from distserve_worker.gateway.routing import Need
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +32,17 @@ class Runner:
     deadlines: Deadlines
     metrics: Metrics
 
-    async def run(self, generation: Generation, answer: Answer) -> None:
-        """Fill `answer`. Raises `ApiError` when the request cannot be finished; what it has produced stays in it."""
+    async def run(self, generation: Generation, answer: Answer, *, begun: bool = False) -> None:
+        """Fill `answer`, of a request of which others have `begun`: it is not refused for want of room any more.
+
+        Raises `ApiError` when the request cannot be finished; what it has produced stays in it.
+        """
         tries = _Tries()
-        patience = _Patience(self.deadlines.base_seconds)
+        patience = _Patience(self.deadlines.base_seconds, -1 if begun else 0)
         while tries.spent < MAX_ATTEMPTS:
             failure = tries.last
-            need = _need(generation, answer, tries.avoid | tries.full)
+            begun = begun or bool(answer.tokens)
+            need = _need(generation, answer, tries.avoid | tries.full, begun)
             first = self.fleet.choose_first(need)
             if first is None and failure is not None and not failure.costs_an_attempt:
                 tries.full = frozenset()  # they may have room by now
@@ -46,7 +50,8 @@ class Runner:
                     continue
             if first is None:
                 raise self.no_pair() if failure is None else final(failure, "there is no other pair to take over")
-            self._refuse_overload(first, answer)
+            if not begun and self.fleet.is_full(first):
+                raise queues_full()  # while the client can still be told by a status; what has begun goes on
             tries.number += 1
             try:
                 return await self._attempt(tries.number, generation, answer).run(first, need)
@@ -62,11 +67,6 @@ class Runner:
     def no_pair(self) -> ApiError:
         """What a client is told while nothing can take its request."""
         return errors.unavailable(f"No usable pair of workers: {self.fleet.shortage()}", "no_usable_pair")
-
-    def _refuse_overload(self, first: Candidate, answer: Answer) -> None:
-        """Too much is refused while the client can still be told by a status; what has begun goes on."""
-        if not answer.tokens and self.fleet.is_full(first):
-            raise queues_full()
 
     def _attempt(self, number: int, generation: Generation, answer: Answer) -> Attempt:
         def report(failure: LegFailedError) -> None:
@@ -109,7 +109,7 @@ class _Patience:
     """
 
     seconds: float
-    _tokens: int = 0
+    _tokens: int  # that it had when it was asked last
     _end: float = 0.0
 
     async def is_left(self, tokens: int) -> bool:
@@ -122,7 +122,7 @@ class _Patience:
         return True
 
 
-def _need(generation: Generation, answer: Answer, avoid: frozenset[str]) -> Need:
+def _need(generation: Generation, answer: Answer, avoid: frozenset[str], begun: bool) -> Need:
     """Without a limit it is room for what is there and one token more."""
     output = generation.max_tokens or len(answer.tokens) + 1
-    return Need(len(generation.prompt) + output, avoid, begun=bool(answer.tokens))
+    return Need(len(generation.prompt) + output, avoid, begun=begun)

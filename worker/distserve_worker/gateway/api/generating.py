@@ -109,13 +109,22 @@ class GenerationEndpoint:
             raise errors.model_not_found(body.model)
         jobs = await self._prepare(body, text, exchange)
         writer = ResponseWriter.of(self._dialect, body, jobs[0], text.tokenizer, int(time.time()))
-        changed = asyncio.Event()
-        answers = [_answer_to(job, index, text, exchange, changed) for index, job in enumerate(jobs)]
-        runs = [self._service.runner.run(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        changed, begun = asyncio.Event(), asyncio.Event()
+        answers = [_answer_to(job, index, text, exchange, (changed, begun)) for index, job in enumerate(jobs)]
+        runs = [self._run(index, jobs[index], answer, begun) for index, answer in enumerate(answers)]
         async with aclosing(pieces(runs, answers, changed)) as produced:
             send = _stream if body.stream else _whole
             await send(produced, writer, answers, exchange.reply)
         exchange.stopwatch.answered(len(jobs[0].prompt), answers)
+
+    async def _run(self, index: int, job: Generation, answer: Answer, begun: asyncio.Event) -> None:
+        """The first answer; others wait for its first token.
+
+        So a prompt that ends the workers that compute it ends no more of them for being asked several times.
+        """
+        if index > 0:
+            await begun.wait()
+        await self._service.runner.run(job, answer, begun=index > 0)
 
     async def _prepare(self, body: GenerationBody, text: ModelText, exchange: Exchange) -> tuple[Generation, ...]:
         longest = self._service.runner.fleet.longest_request()
@@ -125,10 +134,13 @@ class GenerationEndpoint:
         return generations(exchange.request_id, body, prompt, text.tokenizer, exchange.prefix_salt)
 
 
-def _answer_to(job: Generation, index: int, text: ModelText, exchange: Exchange, changed: asyncio.Event) -> Answer:
+def _answer_to(
+    job: Generation, index: int, text: ModelText, exchange: Exchange, grows: Sequence[asyncio.Event]
+) -> Answer:
     def grown() -> None:
         exchange.stopwatch.token(index)
-        changed.set()
+        for event in grows:
+            event.set()
 
     stops = StopStrings(job.stop_strings)
     return Answer(text.tokenizer.detokenizer(), stops, grown, job.sampling.min_tokens)

@@ -119,6 +119,10 @@ class NcclPulling:
             endpoint = probe.decode()
         except UnicodeDecodeError:
             return False
+        with self._lock:
+            others = [peer for met, peer in self._peers.items() if met != endpoint]
+        for other in others:
+            other.tidy()
         self._peer(endpoint).meet(Limit(deadline))
         return True
 
@@ -136,12 +140,9 @@ class NcclPulling:
 
     def _peer(self, endpoint: str) -> _Peer:
         with self._lock:
-            others = () if endpoint in self._peers else tuple(self._peers.values())
             peer = self._peers.setdefault(endpoint, self._stranger(endpoint))
             self._peers.move_to_end(endpoint)
             oldest = self._peers.popitem(last=False)[1] if len(self._peers) > _MAX_PEERS else None
-        for other in others:
-            other.tidy()
         if oldest is not None:
             oldest.close()
         return peer

@@ -1,24 +1,20 @@
 """Why a plan is what it is: figures and sentences for people."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from distserve_operator.placement.answer import Candidate, Counted, KvMove, Plan, Served
-from distserve_operator.placement.bounds import largest_batch, step_seconds
-from distserve_operator.placement.goodput import against_targets, served
+from distserve_operator.placement.answer import Candidate, Counted, Plan, Served
 from distserve_operator.placement.memory import block_bytes_per_device, weight_bytes_per_device
 from distserve_operator.placement.question import Question
+from distserve_operator.placement.search.binding import binding, kv_move
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.verifying import Verifier
-from distserve_operator.placement.serving import decode_rules, link_of
+from distserve_operator.placement.serving import decode_rules
 from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool
 
 TIE = 0.05  # relative difference below which two kinds of fleet are called equal
 _USUAL_CHUNK = 1024  # tokens, where the best colocated fleet has none
 _OVERLAP_STEP = 0.05
-_FREED = 1.2  # by so much more goodput is the link to blame for what is missing
-_PAST = 1.05  # the rate at which the binding target shows, as a multiple of goodput
 
 
 def explain(
@@ -39,7 +35,7 @@ def explain(
         served=verifier.watch(chosen.placement, rate),
         kv=kv_move(question, evaluator, chosen.placement),
         memory_per_device=memory(question, chosen.placement),
-        binding=binding(question, evaluator, chosen),
+        binding=binding(question, evaluator, verifier, chosen),
         reasons=tuple(_reasons(question, compared, feasible)),
         runner_up=compared.runner_up,
         runner_up_lost=compared.runner_up_lost,
@@ -102,22 +98,6 @@ def _rank(question: Question, one: Candidate) -> tuple[float, float]:
     return one.placement.devices if question.rate is not None else 0, -one.per_device
 
 
-def kv_move(question: Question, evaluator: Evaluator, placement: Placement) -> KvMove | None:
-    """The KV of the mean request that moves, on the link it takes; None where all stay."""
-    demand = evaluator.demand
-    if not isinstance(placement, Disaggregated) or demand.moving == 0:
-        return None
-    link = link_of(question, placement)
-    moved = question.model.kv_bytes_per_token * demand.moved / demand.moving
-    return KvMove(moved, moved / link.bytes_per_second, link.name)
-
-
-def with_free_links(question: Question) -> Question:
-    """The same question, were KV moved in no time."""
-    device = replace(question.device, node_link=math.inf, network_link=math.inf)
-    return replace(question, device=device, network_bytes_per_second=None)
-
-
 def memory(question: Question, placement: Placement) -> dict[str, float]:
     """Bytes of weights and of KV cache on one device of each role."""
     roles = (
@@ -139,38 +119,6 @@ def memory(question: Question, placement: Placement) -> dict[str, float]:
 def _kv_bytes(question: Question, pool: Pool) -> float:
     blocks = decode_rules(question, pool).blocks
     return float(blocks * block_bytes_per_device(question.model, pool.shape))
-
-
-def binding(question: Question, evaluator: Evaluator, chosen: Candidate) -> str:
-    """What keeps the goodput from being higher: the target that most requests miss a little above it, and why."""
-    freed = chosen.goodput * _FREED
-    if _link_binds(question, evaluator, chosen.placement, freed):
-        kv = kv_move(question, evaluator, chosen.placement)
-        assert kv is not None  # else there is nothing that a link could slow down
-        return (
-            f"Link: the KV of a request takes {kv.seconds * 1e3:.3g} ms on the {kv.link}; "
-            f"were it there at once, {freed:.3g} req/s would be held"
-        )
-    rate = chosen.goodput * _PAST
-    past = served(evaluator.watch(chosen.placement, rate), rate, question)
-    name, _, target = max(against_targets(question.slo, past), key=lambda one: one[1] / one[2])
-    if name == "TPOT" and _memory_binds(question, evaluator, chosen.placement):
-        return "Memory: the KV cache of the decode instances is full before TPOT is reached"
-    return f"{name}: above {chosen.goodput:.3g} req/s too many requests miss {target * 1e3:g} ms"
-
-
-def _link_binds(question: Question, evaluator: Evaluator, placement: Placement, rate: float) -> bool:
-    """Whether a fleet that misses its targets at a rate would meet them, were KV moved in no time."""
-    if not isinstance(placement, Disaggregated) or evaluator.passes(placement, rate):
-        return False
-    return Evaluator(with_free_links(question), evaluator.path).passes(placement, rate)
-
-
-def _memory_binds(question: Question, evaluator: Evaluator, placement: Placement) -> bool:
-    pool = placement.pool if isinstance(placement, Colocated) else placement.decode
-    rules = decode_rules(question, pool)
-    step = step_seconds(rules, evaluator.demand, largest_batch(rules, evaluator.demand))
-    return step < question.slo.tpot * 0.9
 
 
 def flip_overlap(

@@ -8,8 +8,9 @@ from distserve_operator.placement.goodput import against_targets, served
 from distserve_operator.placement.memory import shape_problem
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import LOWEST, rate_at
+from distserve_operator.placement.search.binding import kv_move, with_free_links
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.explaining import kv_move, memory, with_free_links
+from distserve_operator.placement.search.explaining import memory
 from distserve_operator.placement.search.spaces import Anywhere, Both, InsideNodes, families, shapes
 from distserve_operator.placement.shape import Placement, Shape
 

@@ -211,8 +211,12 @@ class Verifier:
         return known.missed <= allowed and known.goes_on
 
     def watch(self, placement: Placement, rate: float) -> Served:
-        """All judged requests of all paths at one rate."""
-        return served(_together(self._outcomes(placement, rate)), rate, self.question)
+        """What all judged requests of all paths say at one rate."""
+        return served(self.together(placement, rate), rate, self.question)
+
+    def together(self, placement: Placement, rate: float) -> Outcome:
+        """All judged requests of all paths at one rate, whatever fails; drifts are those of the mean path."""
+        return _together(self._outcomes(placement, rate))
 
     def _holds_level(self, placement: Placement, level: int) -> bool:
         return level < 0 or self.holds(placement, self.evaluator.ladder.rate(placement, level))

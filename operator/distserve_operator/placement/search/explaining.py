@@ -152,6 +152,8 @@ def _reasons(question: Question, compared: Compared, feasible: bool, parts: str 
     sentences = [] if question.rule == "paper" else [_choice(question, compared.chosen, feasible, parts)]
     if compared.split is not None and compared.both is not None:
         sentences.append(_verdict(compared.split, compared.both))
+    elif question.only is None and question.rule == "joint":
+        sentences.append(_missing(question, compared, feasible, parts))
     return sentences if parts is None else [*sentences, f"{parts} each"]
 
 
@@ -176,6 +178,17 @@ def _choice(question: Question, chosen: Candidate, feasible: bool, parts: str | 
     )
 
 
+def _missing(question: Question, compared: Compared, feasible: bool, parts: str | None) -> str:
+    """That there is nothing to compare with, and how far was looked for it; of a part of a fleet that is not known."""
+    kind = "disaggregated" if compared.split is None else "colocated"
+    takes, looked_at = compared.chosen.placement.devices, question.inventory.devices
+    if parts is not None:
+        return f"no {kind} part was found on the devices that were looked at for a part"
+    load = f"{question.rate:g} req/s" if question.rate is not None and feasible else "the targets"
+    further = f", {looked_at / takes:.3g} times the plan's" if looked_at > takes else ""
+    return f"no {kind} fleet was found to hold {load} on up to {plural(looked_at, 'device')}{further}"
+
+
 def _verdict(split: Candidate, both: Candidate) -> str:
     ratio = split.per_device / both.per_device
     figures = f"{split.per_device:.3g} against {both.per_device:.3g} req/s per device"
@@ -184,6 +197,11 @@ def _verdict(split: Candidate, both: Candidate) -> str:
     if ratio > 1:
         return f"disaggregation gives {ratio:.2f} times the goodput per device of colocation ({figures})"
     return f"colocation gives {1 / ratio:.2f} times the goodput per device of disaggregation ({figures})"
+
+
+def plural(count: int, noun: str) -> str:
+    """So many of what a noun says, such as "2 devices"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _why_lost(question: Question, chosen: Candidate, other: Candidate) -> str:

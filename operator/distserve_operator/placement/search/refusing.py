@@ -10,7 +10,7 @@ from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import LOWEST, rate_at
 from distserve_operator.placement.search.binding import kv_move, with_free_links
 from distserve_operator.placement.search.evaluating import Evaluator
-from distserve_operator.placement.search.explaining import memory
+from distserve_operator.placement.search.explaining import memory, plural
 from distserve_operator.placement.search.spaces import Anywhere, Both, InsideNodes, families, shapes
 from distserve_operator.placement.shape import Placement, Shape
 
@@ -22,7 +22,7 @@ def nothing_fits(question: Question) -> Plan:
     devices, degrees = question.inventory.devices, sorted(question.latency.laws)
     if devices == 0:
         return _empty(question, "Devices: there are no free devices")
-    where = f"{_counted(devices, 'free device')} on {_counted(question.inventory.nodes, 'node')}"
+    where = f"{plural(devices, 'free device')} on {plural(question.inventory.nodes, 'node')}"
     if shapes(question):
         return _empty(
             question, f"Devices: no prefill instance fits {where} beside a decode instance, as disaggregation takes"
@@ -40,10 +40,6 @@ def _problem(question: Question, tp: int, widest: int) -> str | None:
     if tp > widest:
         return f"TP{tp}: no node has so many free devices"
     return shape_problem(question.model, question.device, Shape(tp, 1))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def too_few(question: Question, plan: Plan | None, wanted: Placement) -> Plan:
@@ -94,7 +90,7 @@ def _out_of_reach(judged: int) -> str:
     lowest = f"at {LOWEST:g} req/s for each device, the lowest rate that is looked at"
     if judged == 0:
         return f"Rate: an idle fleet meets the targets, but none was found to do so {lowest}"
-    tried = _counted(judged, "fleet")
+    tried = plural(judged, "fleet")
     return f"Rate: an idle fleet meets the targets, but none that was tried on fresh paths ({tried}) does so {lowest}"
 
 

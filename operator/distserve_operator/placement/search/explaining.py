@@ -205,16 +205,31 @@ def plural(count: int, noun: str) -> str:
 
 
 def _why_lost(question: Question, chosen: Candidate, other: Candidate) -> str:
+    lost, known = _lost(question, chosen, other), str(chosen.placement) == str(other.placement)
+    if known and isinstance(other.placement, Disaggregated):
+        return f"the same instances, but its KV {_way(other.placement)}: {lost}"
+    return lost
+
+
+def _lost(question: Question, chosen: Candidate, other: Candidate) -> str:
     if question.rate is not None and other.placement.devices > chosen.placement.devices:
         return f"it takes {other.placement.devices} devices instead of {chosen.placement.devices}"
     if other.per_device < chosen.interval[0] / chosen.placement.devices:
         return f"its goodput per device is {100 * (1 - other.per_device / chosen.per_device):.1f} % lower"
     if other.per_device < chosen.per_device:
         return "a tie: the difference lies within the interval, and goes to the higher figure"
-    return f"a tie: {chosen.placement} is {_advantage(chosen.placement, other.placement)}"
+    return f"a tie: {_advantage(chosen.placement, other.placement)}"
 
 
 def _advantage(chosen: Placement, other: Placement) -> str:
+    if isinstance(chosen, Disaggregated) and str(chosen) == str(other):
+        return f"it is simpler if KV {_way(chosen)}"
     if isinstance(chosen, Colocated) and isinstance(other, Disaggregated):
-        return "simpler, since it moves no KV"
-    return "larger" if chosen.devices > other.devices else "the simpler of the two"
+        return f"{chosen} is simpler, since it moves no KV"
+    return f"{chosen} is {'larger' if chosen.devices > other.devices else 'the simpler of the two'}"
+
+
+def _way(placement: Disaggregated) -> str:
+    if placement.segments is None:
+        return "goes to any node"
+    return f"stays inside nodes, in {plural(placement.units, 'part')} of {plural(placement.segments, 'segment')}"

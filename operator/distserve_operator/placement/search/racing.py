@@ -40,7 +40,11 @@ def _challenged(verifier: Verifier, best: Winner, placement: Placement, near: in
 
 
 def simplicity(placement: Placement) -> tuple[object, ...]:
-    """Of fleets with the same goodput per device the first is taken: colocated, larger, fewer stages, narrower."""
+    """Of fleets with the same goodput per device the first is taken.
+
+    Colocated, larger, fewer stages, narrower; of the same instances those whose KV stays inside nodes, in fewer parts.
+    """
     split = isinstance(placement, Disaggregated)
+    way = (placement.segments is None, placement.units) if isinstance(placement, Disaggregated) else ()
     stages, width = max(pool.shape.pp for pool in placement.pools), max(pool.shape.tp for pool in placement.pools)
-    return split, -placement.devices, stages, width, str(placement)
+    return split, -placement.devices, stages, width, str(placement), way

@@ -126,7 +126,7 @@ def _workload(wishes: Wishes, model: ModelShape) -> Workload:
     with naming(wishes.named("arrivals")):
         arrivals = choose_arrivals(wishes.arrivals)
     with naming(wishes.named("lengths")):
-        return Workload(choose_lengths(wishes.lengths), arrivals, _longest(wishes, model), _bound(wishes))
+        return Workload(choose_lengths(wishes.lengths), arrivals, _longest(wishes, model), _bound(wishes, "lengths"))
 
 
 def _traced(wishes: Wishes, model: ModelShape, trace: Trace, name: str) -> Workload:
@@ -141,8 +141,12 @@ def _longest(wishes: Wishes, model: ModelShape) -> int:
         raise BadInput(str(error)) from error
 
 
-def _bound(wishes: Wishes) -> str | None:
-    return None if wishes.max_model_length is None else wishes.named("max_model_length")
+def _bound(wishes: Wishes, beside: str | None = None) -> str | None:
+    """What sets the longest request; without the file where a message begins with a field of the same one."""
+    if wishes.max_model_length is None:
+        return None
+    named = wishes.named("max_model_length")
+    return named.removeprefix(f"{wishes.resource}: ") if beside in wishes.origins else named
 
 
 def _slo(wishes: Wishes) -> Slo:

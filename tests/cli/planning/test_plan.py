@@ -221,7 +221,7 @@ def test_what_is_missing_is_named() -> None:
     ("old", "new", "message"),
     [
         ("deviceType: A100-80GB, ", "", "cr.yaml: spec.cluster.deviceType is missing: write it, or give --gpu"),
-        ("dtype: FP16", "maxModelLength: 100", "more than cr.yaml: spec.model.maxModelLength 100: make it shorter"),
+        ("dtype: FP16", "maxModelLength: 100", "tokens, more than spec.model.maxModelLength 100: make it shorter"),
         ("dtype: FP16", "maxModelLength: 9999", "cr.yaml: spec.model.maxModelLength 9999: the context of OPT-13B has"),
         ("mean: 512", "mean: 0", "cr.yaml: spec.workload.inputTokens.mean: 0 is no mean number of tokens"),
     ],

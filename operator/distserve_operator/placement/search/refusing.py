@@ -47,7 +47,9 @@ def too_few(question: Question, plan: Plan | None, wanted: Placement) -> Plan:
     load = "" if question.rate is None else f" for {question.rate:g} req/s"
     takes = f"the paper's rule takes {wanted.devices} devices{load} ({wanted})"
     binding = f"Devices: {takes}, which do not fit the {question.inventory.devices} that are free"
-    return _empty(question, binding) if plan is None else replace(plan, feasible=False, binding=binding)
+    if plan is None:
+        return _empty(question, binding, "no smaller fleet of the same proportions fits; the joint rule tries others")
+    return replace(plan, feasible=False, binding=binding)
 
 
 def nothing_holds(question: Question, evaluator: Evaluator, counted: Counted, judged: int) -> Plan:

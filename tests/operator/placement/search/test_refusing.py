@@ -33,7 +33,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"per_node": 1, "only": "disaggregated"}, "Devices: no prefill instance fits 1 free device on 1 node", ""),
     ({"per_node": 0}, "Devices: there are no free devices", ""),
     ({"per_node": 1, "rule": "paper"}, "Devices: no prefill instance fits 1 free device", ""),
-    ({"per_node": 1, "rule": "paper", "affinity": Affinity.HIGH}, "Devices: the paper's rule takes 2 devices", ""),
+    (
+        {"per_node": 1, "rule": "paper", "affinity": Affinity.HIGH},
+        "Devices: the paper's rule takes 2 devices",
+        "the joint rule tries others",
+    ),
     ({"per_node": 2, "rule": "paper", "rate": 1000.0}, "Devices: the paper's rule takes ", "2 devices hold"),
     ({"model": "opt-66b", "nodes": 8, "per_node": 1}, "Devices: no node has 2 free devices", "for tp 2, 3, 4, 8 alone"),
     ({**SLOW_66B, "only": "disaggregated", "network_bytes_per_second": GIGABIT}, "Link: the KV of a request", "TPOT: "),

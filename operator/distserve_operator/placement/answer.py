@@ -22,7 +22,7 @@ class Served:
     neither TPOT nor gap.
     """
 
-    rate: float
+    rate: float  # NaN: not known
     attainment: float  # ratio of 0 to 1
     ttft: Percentiles | None
     tpot: Percentiles | None

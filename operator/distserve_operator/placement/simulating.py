@@ -1,5 +1,6 @@
 """One fixed placement, simulated at chosen rates or on a recorded trace."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -50,12 +51,12 @@ def _of_phases(placement: Placement, one: Served) -> Served:
 
 
 def _replayed(question: Question, placement: Placement, trace: Path) -> Served:
-    """All requests of a trace, from an empty system, at its own pace."""
+    """All requests of a trace, from an empty system, at its own pace; no rate is known of what comes all at once."""
     host = question.latency.laws[first_shape(placement).tp].host
     targets = targets_of(question, whole_window(len(trace)), host, failures=len(trace))
     span = float(trace.arrivals[-1])
     outcome = run(fleet_of(question, placement), trace, 1.0, targets)
-    return served(outcome, len(trace) / span if span > 0 else 0.0, question)
+    return served(outcome, len(trace) / span if span > 0 else math.nan, question)
 
 
 def _pools(placement: Placement) -> Iterator[Pool]:

@@ -78,6 +78,15 @@ def test_a_trace_has_one_row(trace: Path) -> None:
     assert row["tpot"]["p50"] == pytest.approx(alone["tpot"]["p50"])
 
 
+def test_a_trace_of_one_moment_has_no_rate(trace: Path, tmp_path: Path) -> None:
+    trace.write_text(f"{HEADER}\n3,512,64\n")
+    figure = tmp_path / "figure.svg"
+    (row,) = rows_of(*SPLIT, "--trace", str(trace), "--plot", str(figure))
+    assert (row["rate"], row["attainment"]) == (None, 100)
+    assert figure.exists()
+    assert run(*SPLIT, "--trace", str(trace)).stdout.splitlines()[2].split()[:2] == ["-", "100"]
+
+
 @pytest.mark.parametrize("load", ["rates", "trace"])
 def test_both_figures_are_drawn(load: str, trace: Path, tmp_path: Path) -> None:
     figure = tmp_path / "figure.png"

@@ -164,10 +164,16 @@ class Evaluator:
         return self._run(fleet, first_shape(placement).tp, rate, window, allowed, path)
 
     def goes_on(self, placement: Placement, rate: float, seen: Outcome) -> bool | None:
-        """Whether a fleet would go on at a rate as in a run; None where a burst or one phase alone is looked at."""
+        """Whether a fleet would go on at a rate as in a run.
+
+        None where a burst or one phase alone is looked at, or the path is too short to fill a fleet that looks well.
+        """
         if isinstance(self.question.window, FiniteWindow) or any(pool.replicas == 0 for pool in placement.pools):
             return None
-        return rate <= self.upper(placement) and steady([seen], ONE_RUN)
+        if rate > self.upper(placement) or not steady([seen], ONE_RUN):
+            return False
+        running = in_flight(fleet_of(self.question, placement).decode, self.demand, rate)
+        return True if VERIFIED.warm_up * running <= len(self.path) else None
 
     @property
     def lenient(self) -> "Evaluator":

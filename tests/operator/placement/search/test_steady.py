@@ -6,6 +6,8 @@ import pytest
 from distserve_testing.questions import CHATBOT_66B, question
 
 from distserve_operator.placement.search.answering import plan
+from distserve_operator.placement.search.evaluating import Evaluator
+from distserve_operator.placement.shape import Colocated, Pool, Shape
 from distserve_operator.placement.simulating import simulate
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.lengths import Fixed, LogNormal
@@ -53,3 +55,11 @@ def test_a_plan_holds_its_targets_a_little_below_its_goodput_for_200_000_request
     slower = Path(path.arrivals / (0.95 * found.chosen.goodput), path.prompts, path.outputs)
     (seen,) = simulate(asked, found.chosen.placement, trace=slower)
     assert seen.attainment >= asked.slo.attainment
+
+
+def test_what_a_path_is_too_short_to_fill_is_not_said_to_go_on() -> None:
+    asked = question(**H100, slo=Slo(0.3, 0.03), lengths=LogNormal(760, 0.7, 190, 1.2))
+    evaluator = Evaluator(asked, asked.workload.sample(0, 3000))
+    fleet = Colocated(Pool(Shape(1, 1), 40), 1024)
+    told = {rate: evaluator.goes_on(fleet, rate, evaluator.watch(fleet, rate)) for rate in (50.0, 900.0, 2000.0)}
+    assert told == {50.0: True, 900.0: None, 2000.0: False}

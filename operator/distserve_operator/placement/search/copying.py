@@ -1,22 +1,33 @@
 """Fleets for a rate: the fewest devices that hold it, or copies of a part of it where that takes many."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from distserve_operator.placement.answer import Plan
+from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_below
 from distserve_operator.placement.search import joint
-from distserve_operator.placement.search.cells import all_in_cells, copies, divided, have_room, narrowed, repeated
+from distserve_operator.placement.search.cells import (
+    all_in_cells,
+    bounded,
+    copies,
+    divided,
+    have_room,
+    narrowed,
+    repeated,
+)
 from distserve_operator.placement.search.racing import Winner
 from distserve_operator.placement.search.searching import Search, best, fewest, search_of
 from distserve_operator.placement.search.telling import candidates, explained, plan_of
-from distserve_operator.placement.shape import Placement
+from distserve_operator.placement.shape import Colocated, Placement
 from distserve_operator.placement.workload.path import Path
 
 SPARE: Final = (2, 4)  # times the devices that the bounds call for; more where fewer did not do
-FAR: Final = (16, 64)  # the same, where all devices are known to hold the rate
+POOLED: Final = 32  # instances of a part that is as large as what the best per device holds calls for
+GAINED: Final = 1.25  # times what the best per device holds, that other fleets may hold on as many devices
 
 
 def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
@@ -26,14 +37,13 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     hardly ever call for more devices. Where they have no room for it, whatever fits is looked for.
     """
     part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
+    if part is None:
+        return for_a_rate(question, path, *divided(question, cells))
     search = search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)
-    found = None
-    if part is not None and not _exceeds(search, rate / _devices(part, rate)):
-        found = _copied(question, *part, rate)
+    found = None if _exceeds(search, rate / _devices(part, rate)) else _copied(question, *part, rate)
     if found is not None:
         return found
-    winner = best(search)
-    pairs = [part, None if winner is None or winner.level is None else (search, winner)]
+    pairs = [part, _best(search)]
     ordered = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
     found = _copied(question, *ordered[0], rate) if ordered else None
     return found or _of_what_fits(question, path, rate, cells, ordered[1:])
@@ -95,14 +105,38 @@ def _copies(search: Search, placement: Placement, goodput: float, rate: float) -
 
 def for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Plan:
     """The fewest devices that hold the rate, else the most that all hold."""
-    few, more = ({part.inventory: part for part in (narrowed(cell, spare) for spare in some)} for some in (SPARE, FAR))
+    few = {part.inventory: part for part in (narrowed(cell, spare) for spare in SPARE)}
     found = _first_with_fewest(few.values(), path)
     if found is not None:
         return _in_parts(question, path, *found, cells)
-    most = with_most(question, path)
-    if most.feasible:
-        found = _first_with_fewest((part for part in more.values() if part.inventory not in few), path)
-    return most if found is None else _in_parts(question, path, *found, cells)
+    return _as_measured(question, path, few) or with_most(question, path)
+
+
+def _as_measured(question: Question, path: Path, searched: Container[Inventory]) -> Plan | None:
+    """Fleets for a rate that takes far more than the bounds call for: how much, the best per device shows.
+
+    None: there is no room for what was found.
+    """
+    some = _best(search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE))
+    if some is None or question.rate is None:
+        return None
+    placement, rate, there_are = some[1].placement, question.rate, question.inventory.devices
+    times = rate / _goodput(*some)
+    if times * placement.devices > GAINED * there_are:
+        return None
+    cells = max(1, math.floor(times * sum(pool.replicas for pool in placement.pools) / POOLED))
+    spare = 1 if isinstance(placement, Colocated) else SPARE[0]  # units leave some of each node's devices out
+    devices = min(spare * math.ceil(times / cells) * placement.devices, there_are // cells)
+    part = replace(question, rate=rate / cells, inventory=bounded(question.inventory, devices))
+    pairs = [None if part.inventory in searched else _with_fewest(part, path), some]
+    found = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
+    return next((plan for pair in found if (plan := _copied(question, *pair, rate)) is not None), None)
+
+
+def _best(search: Search) -> tuple[Search, Winner] | None:
+    """The best of all that are searched; None: none holds the targets."""
+    winner = best(search)
+    return None if winner is None or winner.level is None else (search, winner)
 
 
 def _in_parts(question: Question, path: Path, search: Search, winner: Winner, cells: int) -> Plan:
@@ -124,7 +158,14 @@ def _with_fewest(question: Question, path: Path) -> tuple[Search, Winner] | None
 
 
 def with_most(question: Question, path: Path) -> Plan:
-    """The fleet that holds the highest rate; how it is cut into cells does not depend on the rate asked for."""
+    """The fleet that holds the highest rate, as much of it as a lower one takes.
+
+    How all devices are cut into cells does not depend on the rate asked for.
+    """
     cells, cell = all_in_cells(question)
     whole = search_of(cell, path, Ladder(cell.inventory.devices))
-    return repeated(question, explained(whole, best(whole)), cells)
+    winner = best(whole)
+    most = repeated(question, explained(whole, winner), cells)
+    if cells == 1 or not most.feasible or winner is None or question.rate is None:
+        return most
+    return _copied(question, whole, winner, question.rate) or most

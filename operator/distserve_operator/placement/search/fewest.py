@@ -4,18 +4,24 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.spaces import LARGEST_POOL, Anywhere, Counts, Family, families
 from distserve_operator.placement.shape import Disaggregated, Placement
 
+MOST_LOOKED: Final = 10_000  # candidates: a rate for which none of them is found is planned in parts
+
 
 def by_devices(evaluator: Evaluator, rate: float) -> Iterator[tuple[Placement, ...]]:
-    """Candidates that hold `rate`: all with the fewest devices first, then all with the next number that has some."""
+    """Candidates that hold `rate`: all with the fewest devices first, then all with the next number that has some.
+
+    It ends after `MOST_LOOKED` of them, whether they hold it or not.
+    """
     lattice = _Lattice(evaluator, rate)
     holding: list[Placement] = []
-    while lattice.queue:
+    while lattice.queue and lattice.taken < MOST_LOOKED:
         family, counts = lattice.take()
         placement = family.at(counts)
         if holding and placement.devices > holding[0].devices:
@@ -39,7 +45,7 @@ class _Lattice:
         self._evaluator = evaluator
         self._met: set[Placement] = set()
         self._numbers = itertools.count()
-        self._taken = 0
+        self.taken = 0
         self.queue: list[tuple[int, float, int, Family, Counts]] = []
         for family in families(evaluator.question):
             least = _least_counts(evaluator, family, rate)
@@ -57,8 +63,8 @@ class _Lattice:
 
     def take(self) -> tuple[Family, Counts]:
         """The smallest counts; of equal ones those with the highest bound."""
-        self._taken += 1
-        self._evaluator.looks_at(self._taken)
+        self.taken += 1
+        self._evaluator.looks_at(self.taken)
         *_, family, counts = heapq.heappop(self.queue)
         return family, counts
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Affinity, FiniteWindow
+from distserve_operator.placement.search import fewest
 from distserve_operator.placement.search.answering import plan
 from distserve_operator.placement.search.cells import all_in_cells, cells_of, parts, per_device
+from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.spaces import fits
 from distserve_operator.placement.slo import Slo
 from distserve_operator.placement.workload.arrivals import Gamma
@@ -28,6 +30,14 @@ LONG_ANSWERS: dict[str, Any] = {
 }
 WIDE: dict[str, Any] = {"model": "llama-3.1-405b", "slo": Slo(5.0, 0.15), "lengths": LogNormal(760, 0.7, 190, 1.2)}
 CLUSTER: dict[str, Any] = {"gpu": "H100-80GB", "per_node": 8, "affinity": Affinity.AUTO}
+SLOW_READING: dict[str, Any] = {  # of prompts: what it takes is a multiple of what the bounds call for
+    "model": "llama-3.1-70b",
+    "gpu": "L40S",
+    "per_node": 8,
+    "slo": Slo(2.0, 0.1),
+    "lengths": LogNormal(2000, 1.0, 400, 1.0),
+    "only": "colocated",
+}
 MANY: dict[str, Any] = {"nodes": 1250, "per_node": 8, "lengths": Fixed(512, 8)}
 
 
@@ -159,3 +169,26 @@ def test_a_fleet_of_equal_parts_does_not_claim_that_none_has_fewer_devices() -> 
     assert found.served.rate == 20_000.0
     assert "equal parts" in found.reasons[0]
     assert not any("no fleet with fewer" in reason for reason in found.reasons)
+
+
+def test_a_rate_that_takes_far_more_than_the_bounds_call_for_is_planned_in_pooled_parts() -> None:
+    found = plan(question(**SLOW_READING, nodes=1250, rate=200.0))
+    assert found.feasible
+    assert found.chosen is not None
+    assert found.chosen.per_device > 0.052  # 0.046 on four instances
+
+
+def test_a_cluster_that_holds_a_rate_with_its_last_devices_has_an_answer() -> None:
+    load: dict[str, Any] = {"slo": Slo(0.07, 0.018), "lengths": LogNormal(200, 0.6, 120, 0.6), "rate": 60.0}
+    found = plan(question(**load, nodes=11, per_node=4, only="colocated"))
+    assert found.feasible
+    assert found.chosen is not None
+    assert found.chosen.placement.devices == 44
+
+
+def test_no_more_than_so_many_candidates_are_looked_at_for_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fewest, "MOST_LOOKED", 200)
+    asked = question(**SLOW_READING | {"only": "disaggregated"}, nodes=1250, rate=30.0)
+    evaluator = Evaluator(asked, path_of(asked))
+    assert not list(fewest.by_devices(evaluator, 30.0))
+    assert evaluator.looked == 200

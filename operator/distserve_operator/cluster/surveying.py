@@ -75,7 +75,7 @@ async def _items(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator
     asked = {**query, "limit": _PAGE}
     while True:
         page = await api.get(path, asked)
-        for item in page["items"]:
+        for item in page["items"] or ():
             yield item
         more = page["metadata"].get("continue")
         if not more:

@@ -37,7 +37,7 @@ async def _listed(api: Api, kind: Kind, namespace: str | None) -> list[str]:
     uids: list[str] = []
     while True:
         page = await api.get(kind.path(namespace), query, accept=_METADATA_ONLY)
-        uids += [item["metadata"]["uid"] for item in page["items"]]
+        uids += [item["metadata"]["uid"] for item in page["items"] or ()]  # null where there is none, in Go
         more = page["metadata"].get("continue")
         if not more:
             return uids

@@ -68,7 +68,7 @@ class PodWatch:
         """The view after the list and after each event, until the watch ends."""
         async with self._call(api, LIST_SECONDS, {}) as response:
             pods = await response.json()
-        view = PodView.listed(pods["items"], pods["metadata"]["resourceVersion"])
+        view = PodView.listed(pods["items"] or [], pods["metadata"]["resourceVersion"])
         yield view
         options = {"watch": True, "resource_version": view.version} | _WATCH
         async with self._call(api, WATCH_SECONDS + LIST_SECONDS, options) as response:

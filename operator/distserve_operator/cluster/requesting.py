@@ -1,7 +1,7 @@
 """JSON requests to the API server, each with a deadline."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -28,6 +28,20 @@ class Api:
     async def get(self, path: str, query: Mapping[str, str] | None = None, accept: str = _JSON) -> Json:
         """Read an object or a list."""
         return await self._request("GET", path, query=query, accept=accept)
+
+    async def items(
+        self, path: str, query: Mapping[str, str], page_size: int, accept: str = _JSON
+    ) -> AsyncIterator[Json]:
+        """All objects of a list, page by page."""
+        asked = {**query, "limit": str(page_size)}
+        while True:
+            page = await self.get(path, asked, accept)
+            for item in page["items"] or ():  # null where there is none: Go writes a slice so that nobody added to
+                yield item
+            more = page["metadata"].get("continue")
+            if not more:
+                return
+            asked["continue"] = more
 
     async def create(self, path: str, body: Mapping[str, Any]) -> Json:
         """POST an object to the path of its list."""

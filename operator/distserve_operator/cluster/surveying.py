@@ -3,9 +3,8 @@
 Asked once for each shape rather than watched: the nodes and pods of a whole cluster are many and change all the time.
 """
 
-from collections.abc import AsyncIterator, Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from distserve_operator.api.deployment import Cluster, Wanted
 from distserve_operator.api.devices import GPU_PRODUCTS
@@ -16,7 +15,7 @@ from distserve_operator.manifests.devices import PRODUCT_LABEL, requests_per_dev
 from distserve_operator.observed.metadata import is_controlled_by
 from distserve_operator.observed.nodes import Survey, devices_of, requests_of, survey_of
 
-_PAGE: Final = "100"  # small, so that no page keeps the event loop for long
+_PAGE: Final = 100  # small, so that no page keeps the event loop for long
 _RUNNING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _FORBIDDEN: Final = 403
 _USUAL_NODE: Final = 8  # devices
@@ -30,9 +29,9 @@ async def survey(api: Api, wanted: Wanted) -> Survey:
     cluster = wanted.cluster
     asked = {name: Decimal(amount) for name, amount in requests_per_device(cluster).items()} | {"pods": Decimal(1)}
     try:
-        nodes = [node async for node in _items(api, NODES_PATH, _node_query(cluster))]
+        nodes = [node async for node in api.items(NODES_PATH, _node_query(cluster), _PAGE)]
         taken: dict[str, dict[str, Decimal]] = {node["metadata"]["name"]: {} for node in nodes}
-        async for pod in _items(api, POD.path(None), {"fieldSelector": _RUNNING}):
+        async for pod in api.items(POD.path(None), {"fieldSelector": _RUNNING}, _PAGE):
             held = taken.get(pod["spec"]["nodeName"])
             if held is not None and not is_controlled_by(pod["metadata"], wanted.uid):
                 for name, amount in requests_of(pod, tuple(asked)).items():
@@ -52,7 +51,7 @@ async def largest_node(api: Api, wanted: Wanted) -> int | None:
     cluster = wanted.cluster
     asked = {name: Decimal(amount) for name, amount in requests_per_device(cluster).items()}
     try:
-        sizes = [devices_of(node, {}, asked) async for node in _items(api, NODES_PATH, _node_query(cluster))]
+        sizes = [devices_of(node, {}, asked) async for node in api.items(NODES_PATH, _node_query(cluster), _PAGE)]
     except ApiRefusedError as error:
         if error.status != _FORBIDDEN:
             raise
@@ -68,16 +67,3 @@ def _assumed(cluster: Cluster) -> Survey:
 def _node_query(cluster: Cluster) -> dict[str, str]:
     products = GPU_PRODUCTS.get(cluster.device_type)
     return {} if products is None else {"labelSelector": f"{PRODUCT_LABEL} in ({','.join(products)})"}
-
-
-async def _items(api: Api, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-    """All objects of a list, page by page."""
-    asked = {**query, "limit": _PAGE}
-    while True:
-        page = await api.get(path, asked)
-        for item in page["items"] or ():
-            yield item
-        more = page["metadata"].get("continue")
-        if not more:
-            return
-        asked["continue"] = more

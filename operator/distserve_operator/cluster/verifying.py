@@ -12,7 +12,7 @@ from distserve_operator.cluster.requesting import Api
 from distserve_proto.contract import LABEL_DEPLOYMENT
 
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_PAGE: Final = "500"
+_PAGE: Final = 500
 
 
 async def find_lost(api: Api, cache: ObjectCache, namespaces: Iterable[str | None]) -> set[Key]:
@@ -31,14 +31,6 @@ async def find_lost(api: Api, cache: ObjectCache, namespaces: Iterable[str | Non
 
 
 async def _listed(api: Api, kind: Kind, namespace: str | None) -> list[str]:
-    query = {"limit": _PAGE}
-    if kind is not DEPLOYMENT_RESOURCE:
-        query["labelSelector"] = LABEL_DEPLOYMENT
-    uids: list[str] = []
-    while True:
-        page = await api.get(kind.path(namespace), query, accept=_METADATA_ONLY)
-        uids += [item["metadata"]["uid"] for item in page["items"] or ()]  # null where there is none, in Go
-        more = page["metadata"].get("continue")
-        if not more:
-            return uids
-        query["continue"] = more
+    query = {} if kind is DEPLOYMENT_RESOURCE else {"labelSelector": LABEL_DEPLOYMENT}
+    items = api.items(kind.path(namespace), query, _PAGE, _METADATA_ONLY)
+    return [item["metadata"]["uid"] async for item in items]

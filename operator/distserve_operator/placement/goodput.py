@@ -133,12 +133,15 @@ def targets_of(question: Question, window: Window, host: HostCost, failures: int
     )
 
 
+def all_met(outcome: Outcome, slo: Slo) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Of each judged request whether it meets all targets that are set."""
+    met = (outcome.ttft <= slo.ttft) & (outcome.tpot <= slo.tpot)
+    return met if slo.gap is None else met & (outcome.gap <= slo.gap)
+
+
 def served(outcome: Outcome, rate: float, question: Question) -> Served:
     """What a run says of a fleet at one rate."""
-    slo = question.slo
-    met = (outcome.ttft <= slo.ttft) & (outcome.tpot <= slo.tpot)
-    if slo.gap is not None:
-        met &= outcome.gap <= slo.gap
+    met = all_met(outcome, question.slo)
     later = outcome.tpot > 0  # those of a single token have none to wait for
     ttft, tpot, gap = map(_percentiles, (outcome.ttft, outcome.tpot[later], outcome.gap[later]))
     return Served(rate, float(np.mean(met)), ttft, tpot, gap)

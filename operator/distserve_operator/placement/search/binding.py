@@ -12,7 +12,7 @@ import numpy as np
 
 from distserve_operator.placement.answer import Candidate, KvMove
 from distserve_operator.placement.bounds import FILLED
-from distserve_operator.placement.goodput import ALL_PATHS, PUT_BACK, steady
+from distserve_operator.placement.goodput import ALL_PATHS, PUT_BACK, all_met, steady
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import STEP
 from distserve_operator.placement.search.evaluating import Evaluator
@@ -89,12 +89,10 @@ def _targets(slo: Slo, past: Outcome) -> Iterator[_Target]:
 def _missed(question: Question, past: Outcome) -> float:
     """Share of the requests that miss their targets; of a finite window the larger one of two, each on its own."""
     slo = question.slo
-    first, later = past.ttft > slo.ttft, past.tpot > slo.tpot
-    if slo.gap is not None:
-        later |= past.gap > slo.gap
-    if isinstance(question.window, FiniteWindow):
-        return float(max(np.mean(first), np.mean(later)))
-    return float(np.mean(first | later))
+    if not isinstance(question.window, FiniteWindow):
+        return float(np.mean(~all_met(past, slo)))
+    each = replace(slo, tpot=math.inf, gap=None), replace(slo, ttft=math.inf)
+    return max(float(np.mean(~all_met(past, one))) for one in each)
 
 
 def _goes_on(question: Question, evaluator: Evaluator, placement: Placement, rate: float, past: Outcome) -> bool:

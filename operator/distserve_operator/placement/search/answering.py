@@ -1,13 +1,12 @@
 """From a question to a plan: which search it takes."""
 
 from dataclasses import replace
-from typing import Final
 
 from distserve_operator.placement.answer import Plan
 from distserve_operator.placement.question import FiniteWindow, Question
 from distserve_operator.placement.rates import PER_DEVICE
 from distserve_operator.placement.search import refusing
-from distserve_operator.placement.search.cells import bounded, cells_of, divided, narrowed, per_device
+from distserve_operator.placement.search.cells import SEARCHED, bounded, cells_of, divided, per_device, without_rate
 from distserve_operator.placement.search.copying import for_a_rate, of_copies, with_most
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.paper import largest_that_fits, paper_rule
@@ -17,12 +16,10 @@ from distserve_operator.placement.search.spaces import shapes
 from distserve_operator.placement.search.telling import explained, rule_told
 from distserve_operator.placement.workload.path import Path
 
-MOST: Final = 128  # devices of a cell: the search never looks at more at once
-
 
 def plan(question: Question) -> Plan:
     """The placement for a question, and why. Deterministic: equal questions have equal answers."""
-    some = replace(question, inventory=bounded(question.inventory, MOST))
+    some = replace(question, inventory=bounded(question.inventory, SEARCHED))
     if not some.inventory.devices or not shapes(some):
         return refusing.nothing_fits(question)
     path = path_of(question)
@@ -39,13 +36,13 @@ def plan(question: Question) -> Plan:
 
 
 def _best_per_device(question: Question, path: Path) -> Plan:
-    search = search_of(narrowed(question), path, PER_DEVICE)
+    search = search_of(without_rate(question, SEARCHED), path, PER_DEVICE)
     return explained(search, best(search))
 
 
 def _by_the_paper(question: Question, path: Path) -> Plan:
     """What the paper's rule asks for, or as much of it as fits, judged on fresh paths like any other fleet."""
-    evaluator = Evaluator(replace(question, inventory=bounded(question.inventory, MOST)), path)
+    evaluator = Evaluator(replace(question, inventory=bounded(question.inventory, SEARCHED)), path)
     searched = Searched(evaluator)
     search = Search(question, [searched])
     ruled = paper_rule(evaluator)

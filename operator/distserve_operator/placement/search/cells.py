@@ -22,8 +22,9 @@ from distserve_operator.placement.shape import Colocated, Placement, Pool
 IN_FLIGHT: Final = 1000  # requests of a cell where no rate is asked for: what a run of the simulation follows well
 CROWD: Final = 1250  # the same of a part of a rate: larger ones round less
 POOLED: Final = 128  # instances of a cell, as the bounds count them: more hardly gain by pooling
-INSTANCES: Final = 8  # of the smallest shape, that are searched of a large cluster, at least
-SEARCHED: Final = 32  # devices, if no more requests than that are in flight there
+INSTANCES: Final = 8  # of the smallest shape, that any cell has
+SAMPLED: Final = 32  # devices of a cell that shows what a device can hold, or has a rate, at least
+SEARCHED: Final = 128  # devices among which the best is looked for, at most: wide instances gain by pooling too
 
 
 def per_device(question: Question) -> float:
@@ -73,7 +74,7 @@ def _one_of(question: Question, number: int, part: Inventory) -> tuple[int, Ques
 
 def all_in_cells(question: Question) -> tuple[int, Question]:
     """All devices in cells such as are searched where no rate is asked for: their number and the question of one."""
-    room = narrowed(replace(question, rate=None)).inventory.devices
+    room = without_rate(question, SEARCHED).inventory.devices
     return _one_of(question, *parts(question.inventory, question.inventory.devices // room, exact=False))
 
 
@@ -111,7 +112,22 @@ def _groups(nodes: Sequence[int], cells: int, exact: bool) -> Iterator[_Parts]:
 
 def narrowed(cell: Question, spare: int = 2) -> Question:
     """The question about the largest nodes of a cell alone, with `spare` times the devices that the bounds call for."""
-    return replace(cell, inventory=bounded(cell.inventory, _room(cell, cell.rate, spare)))
+    least = math.inf if cell.rate is None else _least_devices(cell, _bounds_of(cell), cell.rate)
+    devices = _part(cell, SAMPLED if math.isinf(least) else max(SAMPLED, math.ceil(spare * least)))
+    return replace(cell, inventory=bounded(cell.inventory, devices))
+
+
+def without_rate(question: Question, most: int) -> Question:
+    """The question without its rate, of `most` devices; of fewer where a run cannot follow the requests in flight."""
+    evaluator = _bounds_of(question)
+    followed = math.floor(IN_FLIGHT / max(_in_flight_per_device(question, evaluator), 1e-9))
+    devices = _part(question, min(most, followed))
+    return replace(question, rate=None, inventory=bounded(question.inventory, devices))
+
+
+def _part(question: Question, devices: int) -> int:
+    """So many devices, or as many as a few of the smallest instances take."""
+    return max(devices, INSTANCES * smallest(question))
 
 
 def smallest(question: Question) -> int:
@@ -165,17 +181,6 @@ def _number(question: Question, candidate: Candidate, rate: float) -> int:
     while number > 1 and not fits(_times(candidate.placement, number), question.inventory):
         number -= 1
     return max(1, number)
-
-
-def _room(question: Question, rate: float | None, spare: int) -> int:
-    """Devices of a cell: by what the bounds say, where there is a rate, and never less than `SEARCHED`."""
-    evaluator = _bounds_of(question)
-    part = INSTANCES * smallest(question)
-    if rate is None:
-        return max(part, min(SEARCHED, math.floor(IN_FLIGHT / max(_in_flight_per_device(question, evaluator), 1e-9))))
-    part = max(part, SEARCHED)
-    least = _least_devices(question, evaluator, rate)
-    return part if math.isinf(least) else max(part, math.ceil(spare * least))
 
 
 def _least_devices(question: Question, evaluator: Evaluator, rate: float) -> float:

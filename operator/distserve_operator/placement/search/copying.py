@@ -11,6 +11,7 @@ from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_below
 from distserve_operator.placement.search import joint
 from distserve_operator.placement.search.cells import (
+    SAMPLED,
     all_in_cells,
     bounded,
     copies,
@@ -18,6 +19,7 @@ from distserve_operator.placement.search.cells import (
     have_room,
     narrowed,
     repeated,
+    without_rate,
 )
 from distserve_operator.placement.search.racing import Winner
 from distserve_operator.placement.search.searching import Search, best, fewest, search_of
@@ -39,7 +41,7 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
     if part is None:
         return for_a_rate(question, path, *divided(question, cells))
-    search = search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE)
+    search = search_of(without_rate(question, SAMPLED), path, PER_DEVICE)
     found = None if _exceeds(search, rate / _devices(part, rate)) else _copied(question, *part, rate)
     if found is not None:
         return found
@@ -117,7 +119,7 @@ def _as_measured(question: Question, path: Path, searched: Container[Inventory])
 
     None: there is no room for what was found.
     """
-    some = _best(search_of(narrowed(replace(question, rate=None)), path, PER_DEVICE))
+    some = _best(search_of(without_rate(question, SAMPLED), path, PER_DEVICE))
     if some is None or question.rate is None:
         return None
     placement, rate, there_are = some[1].placement, question.rate, question.inventory.devices

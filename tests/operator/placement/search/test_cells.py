@@ -73,6 +73,13 @@ def test_a_link_of_a_node_is_that_of_one_part(free: list[int], cells: int, exact
     assert sum(one // part.free[-1] for one in free) >= number * len(part.free)
 
 
+def test_wide_instances_are_pooled_where_a_large_cluster_has_room_for_many() -> None:
+    few, many = (plan(question(**SLOW_READING, nodes=nodes)).chosen for nodes in (4, 16))
+    assert few is not None
+    assert many is not None
+    assert many.goodput / many.placement.devices > 1.1 * few.goodput / few.placement.devices
+
+
 def test_how_all_devices_are_cut_does_not_follow_the_rate_asked_for() -> None:
     asked = question(**MANY)
     cut = {rate: all_in_cells(replace(asked, rate=rate)) for rate in (1.0, 100.0, 10_000.0, 1e6)}

@@ -72,9 +72,9 @@ def _one_of(question: Question, number: int, part: Inventory) -> tuple[int, Ques
     return number, replace(question, rate=rate, inventory=part)
 
 
-def all_in_cells(question: Question) -> tuple[int, Question]:
+def all_in_cells(question: Question, most: int) -> tuple[int, Question]:
     """All devices in cells such as are searched where no rate is asked for: their number and the question of one."""
-    room = without_rate(question, SEARCHED).inventory.devices
+    room = without_rate(question, most).inventory.devices
     return _one_of(question, *parts(question.inventory, question.inventory.devices // room, exact=False))
 
 

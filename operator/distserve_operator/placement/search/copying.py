@@ -12,6 +12,7 @@ from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_b
 from distserve_operator.placement.search import joint
 from distserve_operator.placement.search.cells import (
     SAMPLED,
+    SEARCHED,
     all_in_cells,
     bounded,
     copies,
@@ -162,9 +163,16 @@ def _with_fewest(question: Question, path: Path) -> tuple[Search, Winner] | None
 def with_most(question: Question, path: Path) -> Plan:
     """The fleet that holds the highest rate, as much of it as a lower one takes.
 
-    How all devices are cut into cells does not depend on the rate asked for.
+    How all devices are cut into cells does not depend on the rate asked for: large cells, in which wide instances pool,
+    or small ones, in which KV has fewer ways.
     """
-    cells, cell = all_in_cells(question)
+    parts = dict(all_in_cells(question, most) for most in (SEARCHED, SAMPLED))
+    plans = [_of_all(question, path, cells, cell) for cells, cell in parts.items()]
+    return max(plans, key=lambda plan: 0.0 if plan.chosen is None else plan.chosen.goodput)
+
+
+def _of_all(question: Question, path: Path, cells: int, cell: Question) -> Plan:
+    """The fleet that holds the highest rate, of so many cells."""
     whole = search_of(cell, path, Ladder(cell.inventory.devices))
     winner = best(whole)
     most = repeated(question, explained(whole, winner), cells)

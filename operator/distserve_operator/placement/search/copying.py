@@ -1,15 +1,14 @@
 """Fleets for a rate: the fewest devices that hold it, or copies of a part of it where that takes many."""
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Final
 
 from distserve_operator.placement.answer import Plan
 from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Question
-from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder, level_below
-from distserve_operator.placement.search import joint
+from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder
 from distserve_operator.placement.search.cells import (
     SAMPLED,
     SEARCHED,
@@ -31,6 +30,7 @@ from distserve_operator.placement.workload.path import Path
 SPARE: Final = (2, 4)  # times the devices that the bounds call for; more where fewer did not do
 POOLED: Final = 32  # instances of a part that is as large as what the best per device holds calls for
 GAINED: Final = 1.25  # times what the best per device holds, that other fleets may hold on as many devices
+POOLING: Final = 2.0  # the same of large pools, beside the best of few devices
 
 
 def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
@@ -39,26 +39,21 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     What is copied depends on the number of nodes by nothing but the network links that instances share, so more of them
     hardly ever call for more devices. Where they have no room for it, whatever fits is looked for.
     """
+    some = _best(search_of(without_rate(question, SAMPLED), path, PER_DEVICE))
+    if some is None or _called_for(some, rate) > POOLING * question.inventory.devices:
+        return with_most(question, path)
     part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
     if part is None:
         return for_a_rate(question, path, *divided(question, cells))
-    search = search_of(without_rate(question, SAMPLED), path, PER_DEVICE)
-    found = None if _exceeds(search, rate / _devices(part, rate)) else _copied(question, *part, rate)
-    if found is not None:
-        return found
-    pairs = [part, _best(search)]
-    ordered = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
-    found = _copied(question, *ordered[0], rate) if ordered else None
-    return found or _of_what_fits(question, path, rate, cells, ordered[1:])
+    first, other = sorted((part, some), key=lambda pair: _devices(pair, rate))
+    return _copied(question, *first, rate) or _of_what_fits(question, path, rate, cells, other)
 
 
-def _of_what_fits(
-    question: Question, path: Path, rate: float, cells: int, found: Sequence[tuple[Search, Winner]]
-) -> Plan:
+def _of_what_fits(question: Question, path: Path, rate: float, cells: int, found: tuple[Search, Winner]) -> Plan:
     """The fewest devices of copies that were found and of parts of all nodes; the most, if none holds the rate."""
     parted = for_a_rate(question, path, *divided(question, cells))
-    plans = [parted, *(plan for pair in found if (plan := _copied(question, *pair, rate)) is not None)]
-    feasible = [plan for plan in plans if plan.feasible and plan.chosen is not None]
+    plans = (parted, _copied(question, *found, rate))
+    feasible = [plan for plan in plans if plan is not None and plan.feasible and plan.chosen is not None]
     return min(feasible, key=lambda plan: plan.chosen.placement.devices if plan.chosen else 0, default=parted)
 
 
@@ -73,12 +68,10 @@ def _goodput(search: Search, winner: Winner) -> float:
     return max(search.held, search.verifier.evaluator.ladder.rate(winner.placement, level))
 
 
-def _exceeds(search: Search, rate: float) -> bool:
-    """Whether some fleet holds more than so much per device on fresh paths."""
-    level, within = level_below(rate) + 1, joint.margin(search.question.slo)
-    kept = (joint.best(kind.evaluator, level, within=within) for kind in search.kinds)
-    near = (placement for some in kept for placement, _ in some)
-    return any(search.verifier.holds(one, search.verifier.evaluator.ladder.rate(one, level)) for one in near)
+def _called_for(found: tuple[Search, Winner], rate: float) -> float:
+    """Devices that a rate takes at what a fleet holds per device, whole or not."""
+    search, winner = found
+    return winner.placement.devices * rate / _goodput(search, winner)
 
 
 def _copied(question: Question, search: Search, winner: Winner, rate: float) -> Plan | None:
@@ -124,9 +117,9 @@ def _as_measured(question: Question, path: Path, searched: Container[Inventory])
     if some is None or question.rate is None:
         return None
     placement, rate, there_are = some[1].placement, question.rate, question.inventory.devices
-    times = rate / _goodput(*some)
-    if times * placement.devices > GAINED * there_are:
+    if _called_for(some, rate) > GAINED * there_are:
         return None
+    times = rate / _goodput(*some)
     cells = max(1, math.floor(times * sum(pool.replicas for pool in placement.pools) / POOLED))
     spare = 1 if isinstance(placement, Colocated) else SPARE[0]  # units leave some of each node's devices out
     devices = min(spare * math.ceil(times / cells) * placement.devices, there_are // cells)

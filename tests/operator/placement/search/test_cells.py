@@ -13,7 +13,7 @@ from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Affinity, FiniteWindow
 from distserve_operator.placement.search import fewest
 from distserve_operator.placement.search.answering import plan
-from distserve_operator.placement.search.cells import all_in_cells, cells_of, parts, per_device
+from distserve_operator.placement.search.cells import SAMPLED, SEARCHED, all_in_cells, cells_of, parts, per_device
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.spaces import fits
 from distserve_operator.placement.slo import Slo
@@ -80,9 +80,10 @@ def test_wide_instances_are_pooled_where_a_large_cluster_has_room_for_many() -> 
     assert many.goodput / many.placement.devices > 1.1 * few.goodput / few.placement.devices
 
 
-def test_how_all_devices_are_cut_does_not_follow_the_rate_asked_for() -> None:
+@pytest.mark.parametrize("most", [SAMPLED, SEARCHED])
+def test_how_all_devices_are_cut_does_not_follow_the_rate_asked_for(most: int) -> None:
     asked = question(**MANY)
-    cut = {rate: all_in_cells(replace(asked, rate=rate)) for rate in (1.0, 100.0, 10_000.0, 1e6)}
+    cut = {rate: all_in_cells(replace(asked, rate=rate), most) for rate in (1.0, 100.0, 10_000.0, 1e6)}
     assert len({(cells, cell.inventory) for cells, cell in cut.values()}) == 1
     assert all(cell.rate == rate / cells for rate, (cells, cell) in cut.items())
 
@@ -95,6 +96,14 @@ def test_pools_are_as_large_as_a_rate_needs() -> None:
     assert found.feasible
     assert found.chosen.placement.devices <= 36
     assert cells_of(question(**wide, lengths=SHORT, rate=2000.0)) > 1
+
+
+def test_the_most_that_wide_instances_hold_is_looked_for_in_large_cells() -> None:
+    asked = question(**SLOW_READING, nodes=16)
+    whole, most = plan(asked).chosen, plan(replace(asked, rate=50.0)).chosen
+    assert whole is not None
+    assert most is not None
+    assert most.goodput >= whole.goodput
 
 
 def test_what_devices_hold_at_best_does_not_follow_the_rate_asked_for() -> None:

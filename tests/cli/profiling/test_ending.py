@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from distserve_testing.clusters import survivors
 
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.05
@@ -42,7 +43,7 @@ class Profiling:
     def end(self) -> tuple[int, str]:
         """Exit status and standard error; the measuring process is gone by then."""
         _, errors = self.process.communicate(timeout=WAIT_SECONDS)
-        wait_for(lambda: not self.child.is_running() or self.child.status() == psutil.STATUS_ZOMBIE)
+        wait_for(lambda: not survivors([self.child]))
         return self.process.returncode, errors
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -120,4 +121,10 @@ def processes_of(cluster: Cluster) -> list[psutil.Process]:
 
 def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that still run; psutil tells a reused id by its start time."""
-    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in processes if _runs(each)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # gone between the two questions
+        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False

@@ -161,7 +161,14 @@ def with_most(question: Question, path: Path) -> Plan:
     """
     parts = dict(all_in_cells(question, most) for most in (SEARCHED, SAMPLED))
     plans = [_of_all(question, path, cells, cell) for cells, cell in parts.items()]
-    return max(plans, key=lambda plan: 0.0 if plan.chosen is None else plan.chosen.goodput)
+    return max(plans, key=_worth)
+
+
+def _worth(plan: Plan) -> tuple[bool, float]:
+    """Whether it holds the rate, and with how few devices; else how much it holds."""
+    if plan.chosen is None:
+        return False, 0.0
+    return plan.feasible, -plan.chosen.placement.devices if plan.feasible else plan.chosen.goodput
 
 
 def _of_all(question: Question, path: Path, cells: int, cell: Question) -> Plan:

@@ -14,6 +14,7 @@ from distserve_operator.placement.question import Affinity, FiniteWindow
 from distserve_operator.placement.search import fewest
 from distserve_operator.placement.search.answering import plan
 from distserve_operator.placement.search.cells import SAMPLED, SEARCHED, all_in_cells, cells_of, parts, per_device
+from distserve_operator.placement.search.copying import with_most
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.spaces import fits
 from distserve_operator.placement.slo import Slo
@@ -104,6 +105,14 @@ def test_the_most_that_wide_instances_hold_is_looked_for_in_large_cells() -> Non
     assert whole is not None
     assert most is not None
     assert most.goodput >= whole.goodput
+
+
+def test_of_large_cells_and_small_ones_those_are_taken_that_hold_a_rate_with_fewer_devices() -> None:
+    asked = question(**SLOW_READING, nodes=16, rate=1.0)
+    found = with_most(asked, path_of(asked))
+    assert found.feasible
+    assert found.chosen is not None
+    assert found.chosen.placement.devices <= SAMPLED
 
 
 def test_what_devices_hold_at_best_does_not_follow_the_rate_asked_for() -> None:

@@ -240,13 +240,15 @@ def test_the_serving_side_keeps_a_bounded_number(
         source = serving.offer(offered, deadline, ending)
         readers.append(connect(source))
         take(readers[-1], source)
-        assert ending.wait() is None
+        assert ending.wait() is None  # until then it counts as running
     (closed,), _, _ = select.select(readers, [], [], SECONDS)
     assert closed.recv(1) == b""
     first, second = (reader for reader in readers if reader is not closed)
     for reader in (first, connect(source), second):
-        source = serving.offer(offered, deadline, Ending())
+        ending = Ending()
+        source = serving.offer(offered, deadline, ending)
         take(reader, source)
+        assert ending.wait() is None
 
 
 def test_a_worker_at_the_address_of_another_is_met_anew(make_memory: MakeMemory, deadline: float) -> None:

@@ -4,23 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from distserve_testing.clusters import survivors
+from distserve_testing.clusters import survivors, until
 
 WAIT_SECONDS = 60.0
-POLL_SECONDS = 0.05
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(POLL_SECONDS)
 
 
 class Profiling:
@@ -29,7 +19,7 @@ class Profiling:
     def __init__(self, model: Path) -> None:
         command = [sys.executable, "-m", "distserve_cli", "profile", "--model", str(model), "--seconds", "9000"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        wait_for(lambda: bool(self._children()))
+        until(lambda: bool(self._children()), "the measuring process is there")
         (self.child,) = self._children()
 
     def _children(self) -> list[psutil.Process]:
@@ -43,7 +33,7 @@ class Profiling:
     def end(self) -> tuple[int, str]:
         """Exit status and standard error; the measuring process is gone by then."""
         _, errors = self.process.communicate(timeout=WAIT_SECONDS)
-        wait_for(lambda: not survivors([self.child]))
+        until(lambda: not survivors([self.child]), "the measuring process is gone")
         return self.process.returncode, errors
 
 

@@ -39,7 +39,7 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     What is copied depends on the number of nodes by nothing but the network links that instances share, so more of them
     hardly ever call for more devices. Where they have no room for it, whatever fits is looked for.
     """
-    some = _best(search_of(without_rate(question, SAMPLED), path, PER_DEVICE))
+    some = _sampled(question, path)
     if some is None or _called_for(some, rate) > POOLING * question.inventory.devices:
         return with_most(question, path)
     part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
@@ -113,7 +113,7 @@ def _as_measured(question: Question, path: Path, searched: Container[Inventory])
 
     None: there is no room for what was found.
     """
-    some = _best(search_of(without_rate(question, SAMPLED), path, PER_DEVICE))
+    some = _sampled(question, path)
     if some is None or question.rate is None:
         return None
     placement, rate, there_are = some[1].placement, question.rate, question.inventory.devices
@@ -129,8 +129,9 @@ def _as_measured(question: Question, path: Path, searched: Container[Inventory])
     return next((plan for pair in found if (plan := _copied(question, *pair, rate)) is not None), None)
 
 
-def _best(search: Search) -> tuple[Search, Winner] | None:
-    """The best of all that are searched; None: none holds the targets."""
+def _sampled(question: Question, path: Path) -> tuple[Search, Winner] | None:
+    """The best per device of a few devices; None: none holds the targets."""
+    search = search_of(without_rate(question, SAMPLED), path, PER_DEVICE)
     winner = best(search)
     return None if winner is None or winner.level is None else (search, winner)
 

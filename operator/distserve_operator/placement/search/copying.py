@@ -42,11 +42,21 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     some = _sampled(question, path)
     if some is None or _called_for(some, rate) > POOLING * question.inventory.devices:
         return with_most(question, path)
-    part = _first_with_fewest((narrowed(replace(question, rate=rate / cells), spare) for spare in SPARE), path)
-    if part is None:
-        return for_a_rate(question, path, *divided(question, cells))
-    first, other = sorted((part, some), key=lambda pair: _devices(pair, rate))
-    return _copied(question, *first, rate) or _of_what_fits(question, path, rate, cells, other)
+    enough = math.ceil(min(question.inventory.devices, _devices(some, rate)) / cells)
+    few = _parts(replace(question, rate=rate / cells), enough)
+    part = _first_with_fewest(few.values(), path)
+    found = sorted((pair for pair in (part, some) if pair is not None), key=lambda pair: _devices(pair, rate))
+    if part is None and all(inventory.devices < enough for inventory in few):
+        plan = _as_measured(question, path, some, few)
+    else:
+        plan = _copied(question, *found[0], rate)
+    return plan or _of_what_fits(question, path, rate, cells, found[-1])
+
+
+def _parts(cell: Question, most: int) -> dict[Inventory, Question]:
+    """What of a cell is searched for the fewest devices, one after the other; no part has more than `most`."""
+    few = (narrowed(cell, spare).inventory for spare in SPARE)
+    return {part: replace(cell, inventory=part) for part in (bounded(one, min(most, one.devices)) for one in few)}
 
 
 def _of_what_fits(question: Question, path: Path, rate: float, cells: int, found: tuple[Search, Winner]) -> Plan:
@@ -101,23 +111,23 @@ def _copies(search: Search, placement: Placement, goodput: float, rate: float) -
 
 def for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Plan:
     """The fewest devices that hold the rate, else the most that all hold."""
-    few = {part.inventory: part for part in (narrowed(cell, spare) for spare in SPARE)}
+    few = _parts(cell, cell.inventory.devices)
     found = _first_with_fewest(few.values(), path)
     if found is not None:
         return _in_parts(question, path, *found, cells)
-    return _as_measured(question, path, few) or with_most(question, path)
+    some = _sampled(question, path)
+    return (None if some is None else _as_measured(question, path, some, few)) or with_most(question, path)
 
 
-def _as_measured(question: Question, path: Path, searched: Container[Inventory]) -> Plan | None:
+def _as_measured(
+    question: Question, path: Path, some: tuple[Search, Winner], searched: Container[Inventory]
+) -> Plan | None:
     """Fleets for a rate that takes far more than the bounds call for: how much, the best per device shows.
 
     None: there is no room for what was found.
     """
-    some = _sampled(question, path)
-    if some is None or question.rate is None:
-        return None
     placement, rate, there_are = some[1].placement, question.rate, question.inventory.devices
-    if _called_for(some, rate) > GAINED * there_are:
+    if rate is None or _called_for(some, rate) > GAINED * there_are:
         return None
     times = rate / _goodput(*some)
     cells = max(1, math.floor(times * sum(pool.replicas for pool in placement.pools) / POOLED))

@@ -53,6 +53,7 @@ class Evaluator:
     simulations: int = 0
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
     looked: int = 0  # placements that a search looked at, by their bounds at least
+    ideal: dict[Hashable, float] = field(default_factory=dict)  # of families: what none of their counts exceeds
     _known: dict[Hashable, float] = field(default_factory=dict)
     _held: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     _lenient: "Evaluator | None" = None

@@ -10,7 +10,7 @@ from distserve_operator.placement.rates import LOWEST, STEP, Ladder
 from distserve_operator.placement.search import joint
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.fewest import by_devices
-from distserve_operator.placement.search.racing import Finalist, Winner, race, simplicity
+from distserve_operator.placement.search.racing import Finalist, Winner, race
 from distserve_operator.placement.search.verifying import Verifier
 from distserve_operator.placement.shape import Colocated, Placement, alone, smaller
 from distserve_operator.placement.workload.path import Path
@@ -164,12 +164,8 @@ def fewest(search: Search, rate: float) -> Winner | None:
 def _holding(evaluator: Evaluator, verifier: Verifier, rate: float) -> list[Finalist]:
     """Fleets with the fewest devices that hold `rate` on fresh paths, and about as much on the path of the search."""
     near = rate / STEP ** joint.margin(evaluator.question.slo)
-    for same in by_devices(evaluator, near):
-        ordered = sorted(same, key=lambda placement: (-evaluator.upper(placement), simplicity(placement)))
-        steady = list(islice((one for one in ordered if verifier.holds(one, rate)), STEADY))
-        if steady:
-            return sorted((expected(evaluator, one, rate) for one in steady), key=lambda one: -one[1])
-    return []
+    found = by_devices(evaluator, rate, near, lambda one: verifier.holds(one, rate), STEADY)
+    return sorted((expected(evaluator, one, rate) for one in next(found, [])), key=lambda one: -one[1])
 
 
 def expected(evaluator: Evaluator, placement: Placement, rate: float) -> Finalist:

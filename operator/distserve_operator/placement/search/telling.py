@@ -78,9 +78,9 @@ def _best(search: Search, kind: Searched, winner: Winner) -> Finalist | None:
 def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:
     """Candidates of all kinds but those known: that hold the rate, fewest devices first, or the next best."""
     if search.held:
-        each = (chain.from_iterable(by_devices(kind.evaluator, search.held)) for kind in search.kinds)
+        each = (chain.from_iterable(_holding(search, kind)) for kind in search.kinds)
         for placement in merge(*each, key=lambda one: one.devices):
-            if placement not in known and search.verifier.holds(placement, search.held):
+            if placement not in known:
                 yield expected(search.verifier.evaluator, placement, search.held)
         return
     while True:
@@ -89,6 +89,12 @@ def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:
             return
         known = known | {placement for placement, _ in near}
         yield from sorted(near, key=lambda one: -one[1])
+
+
+def _holding(search: Search, kind: Searched) -> Iterator[list[Placement]]:
+    """Candidates of a kind that hold the rate, by devices."""
+    rate = search.held
+    return by_devices(kind.evaluator, rate, rate, lambda one: search.verifier.holds(one, rate))
 
 
 def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:

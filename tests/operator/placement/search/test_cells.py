@@ -215,5 +215,5 @@ def test_no_more_than_so_many_candidates_are_looked_at_for_a_rate(monkeypatch: p
     monkeypatch.setattr(fewest, "MOST_LOOKED", 200)
     asked = question(**SLOW_READING | {"only": "disaggregated"}, nodes=1250, rate=30.0)
     evaluator = Evaluator(asked, path_of(asked))
-    assert not list(fewest.by_devices(evaluator, 30.0))
+    assert not list(fewest.by_devices(evaluator, 30.0, 30.0, lambda _: True))
     assert evaluator.looked == 200

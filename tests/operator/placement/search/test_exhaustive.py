@@ -96,7 +96,7 @@ def test_no_placement_holds_a_rate_with_fewer_devices(rate: float, only: str) ->
     least = min(
         (one.devices for one in placements(evaluator.question) if evaluator.passes(one, rate)), default=math.inf
     )
-    first = next(by_devices(evaluator, rate), ())
+    first = next(by_devices(evaluator, rate, rate, lambda _: True), [])
     assert all(one.devices == least for one in first)
     assert bool(first) == (least < math.inf)
     assert all(evaluator.passes(one, rate) for one in first)

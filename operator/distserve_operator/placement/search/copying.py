@@ -1,12 +1,11 @@
 """Fleets for a rate: the fewest devices that hold it, or copies of a part of it where that takes many."""
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from distserve_operator.placement.answer import Plan
-from distserve_operator.placement.device import Inventory
 from distserve_operator.placement.question import Question
 from distserve_operator.placement.rates import PER_DEVICE, STEP, Ladder
 from distserve_operator.placement.search.cells import (
@@ -42,21 +41,21 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     some = _sampled(question, path)
     if some is None or _called_for(some, rate) > POOLING * question.inventory.devices:
         return with_most(question, path)
-    enough = math.ceil(min(question.inventory.devices, _devices(some, rate)) / cells)
-    few = _parts(replace(question, rate=rate / cells), enough)
-    part = _first_with_fewest(few.values(), path)
+    share = math.ceil(min(question.inventory.devices, _devices(some, rate)) / cells)
+    few = _parts(replace(question, rate=rate / cells), share)
+    part = _first_with_fewest(few, path)
     found = sorted((pair for pair in (part, some) if pair is not None), key=lambda pair: _devices(pair, rate))
-    if part is None and all(inventory.devices < enough for inventory in few):
+    if part is None and all(one.inventory.devices < share for one in few):
         plan = _as_measured(question, path, some, few)
     else:
         plan = _copied(question, *found[0], rate)
     return plan or _of_what_fits(question, path, rate, cells, found[-1])
 
 
-def _parts(cell: Question, most: int) -> dict[Inventory, Question]:
+def _parts(cell: Question, most: int) -> Sequence[Question]:
     """What of a cell is searched for the fewest devices, one after the other; no part has more than `most`."""
-    few = (narrowed(cell, spare).inventory for spare in SPARE)
-    return {part: replace(cell, inventory=part) for part in (bounded(one, min(most, one.devices)) for one in few)}
+    devices = dict.fromkeys(min(most, narrowed(cell, spare).inventory.devices) for spare in SPARE)
+    return [replace(cell, inventory=bounded(cell.inventory, some)) for some in devices]
 
 
 def _of_what_fits(question: Question, path: Path, rate: float, cells: int, found: tuple[Search, Winner]) -> Plan:
@@ -112,7 +111,7 @@ def _copies(search: Search, placement: Placement, goodput: float, rate: float) -
 def for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Plan:
     """The fewest devices that hold the rate, else the most that all hold."""
     few = _parts(cell, cell.inventory.devices)
-    found = _first_with_fewest(few.values(), path)
+    found = _first_with_fewest(few, path)
     if found is not None:
         return _in_parts(question, path, *found, cells)
     some = _sampled(question, path)
@@ -120,7 +119,7 @@ def for_a_rate(question: Question, path: Path, cells: int, cell: Question) -> Pl
 
 
 def _as_measured(
-    question: Question, path: Path, some: tuple[Search, Winner], searched: Container[Inventory]
+    question: Question, path: Path, some: tuple[Search, Winner], searched: Sequence[Question]
 ) -> Plan | None:
     """Fleets for a rate that takes far more than the bounds call for: how much, the best per device shows.
 
@@ -134,7 +133,8 @@ def _as_measured(
     spare = 1 if isinstance(placement, Colocated) else SPARE[0]  # units leave some of each node's devices out
     devices = min(spare * math.ceil(times / cells) * placement.devices, there_are // cells)
     part = replace(question, rate=rate / cells, inventory=bounded(question.inventory, devices))
-    pairs = [None if part.inventory in searched else _with_fewest(part, path), some]
+    known = any((one.inventory, one.rate) == (part.inventory, part.rate) for one in searched)
+    pairs = [None if known else _with_fewest(part, path), some]
     found = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
     return next((plan for pair in found if (plan := _copied(question, *pair, rate)) is not None), None)
 

@@ -53,7 +53,6 @@ class Evaluator:
     simulations: int = 0
     seen: set[Placement] = field(default_factory=set)  # placements that were simulated
     looked: int = 0  # placements that a search looked at, by their bounds at least
-    ideal: dict[Hashable, float] = field(default_factory=dict)  # of families: what none of their counts exceeds
     _known: dict[Hashable, float] = field(default_factory=dict)
     _held: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     _lenient: "Evaluator | None" = None
@@ -71,27 +70,33 @@ class Evaluator:
         """A search came by so many placements; others, before it, by the same ones."""
         self.looked = max(self.looked, number)
 
+    def once(self, key: Hashable, value: Callable[[], float]) -> float:
+        """What `key` names, worked out the first time that it is asked for."""
+        if key not in self._known:
+            self._known[key] = value()
+        return self._known[key]
+
     def upper(self, placement: Placement) -> float:
         """No rate above it is held for long; from arithmetic alone."""
         if not isinstance(self.question.window, Steady):
             return math.inf  # a short burst may exceed every sustained rate
         if isinstance(placement, Colocated):
             one = replace(placement, pool=Pool(placement.pool.shape, 1))
-            return placement.pool.replicas * self._once(("mixed", one), lambda: self._mixed_upper(one))
+            return placement.pool.replicas * self.once(("mixed", one), lambda: self._mixed_upper(one))
         n, m = placement.prefill.replicas, placement.decode.replicas
         prefill, decode = self.prefill_upper(placement.prefill.shape), self.decode_upper(placement.decode.shape)
         return min(n * prefill, m * decode, self._link_upper(placement))
 
     def prefill_upper(self, shape: Shape) -> float:
         """Rate that one prefill instance cannot exceed."""
-        return self._once(
+        return self.once(
             ("prefill", shape), lambda: prefill_rate(prefill_rules(self.question, Pool(shape, 1)), self.demand)
         )
 
     def decode_upper(self, shape: Shape) -> float:
         """Rate that one decode instance cannot exceed."""
         tpot = self.question.slo.tpot
-        return self._once(
+        return self.once(
             ("decode", shape), lambda: decode_rate(decode_rules(self.question, Pool(shape, 1)), self.demand, tpot)
         )
 
@@ -119,23 +124,23 @@ class Evaluator:
 
     def prefill_goodput(self, pool: Pool) -> float:
         """Goodput of the prefill phase alone."""
-        return self._once(("prefill goodput", pool), lambda: highest_passing(lambda r: self.prefill_passes(pool, r)))
+        return self.once(("prefill goodput", pool), lambda: highest_passing(lambda r: self.prefill_passes(pool, r)))
 
     def decode_goodput(self, pool: Pool) -> float:
         """Goodput of the decode phase alone."""
-        return self._once(("decode goodput", pool), lambda: highest_passing(lambda r: self.decode_passes(pool, r)))
+        return self.once(("decode goodput", pool), lambda: highest_passing(lambda r: self.decode_passes(pool, r)))
 
     def passes(self, placement: Placement, rate: float) -> bool:
         """Whether a placement holds the targets at a rate."""
         if rate > self.upper(placement):
             return False
         self.seen.add(placement)
-        return bool(self._once(("passes", placement, rate), lambda: self._passes(placement, rate)))
+        return bool(self.once(("passes", placement, rate), lambda: self._passes(placement, rate)))
 
     def passes_briefly(self, placement: Placement, rate: float) -> bool:
         """As `passes`, of a short run alone: nearly without load a longer one says no more."""
         fleet, tp = fleet_of(self.question, placement), first_shape(placement).tp
-        return bool(self._once(("briefly", placement, rate), lambda: self._holds(fleet, tp, rate, SHORT)))
+        return bool(self.once(("briefly", placement, rate), lambda: self._holds(fleet, tp, rate, SHORT)))
 
     def holds_briefly(self, placement: Placement, level: int) -> bool:
         """As `holds`, of a short run alone; what fails there fails in a long one."""
@@ -150,7 +155,7 @@ class Evaluator:
         """The highest rate that passes; see `rates`."""
         shares = self.ladder.shares(placement)
         passes = lambda rate: self.passes(placement, shares * rate)  # noqa: E731
-        return self._once(("goodput", placement), lambda: shares * highest_passing(passes))
+        return self.once(("goodput", placement), lambda: shares * highest_passing(passes))
 
     def watch(
         self, placement: Placement, rate: float, path: Path | None = None, failures: int | None = None
@@ -203,7 +208,7 @@ class Evaluator:
 
     def _alone(self, phase: str, fleet: SplitRules, pool: Pool, rate: float) -> bool:
         """Whether a fleet of one phase holds its target."""
-        return bool(self._once((phase, pool, rate), lambda: self._holds(fleet, pool.shape.tp, rate, SHORT)))
+        return bool(self.once((phase, pool, rate), lambda: self._holds(fleet, pool.shape.tp, rate, SHORT)))
 
     def _between(self, key: Hashable, rate: float, passes: Callable[[float], bool]) -> bool:
         """What `passes` says, where no lower rate is known to fail and no higher one to pass."""
@@ -254,11 +259,6 @@ class Evaluator:
         fleet = fleet_of(self.question, placement)
         assert isinstance(fleet, Mixed)
         return mixed_rate(fleet.prompts, fleet.decode, self.demand, self.question.slo.tpot)
-
-    def _once(self, key: Hashable, value: Callable[[], float]) -> float:
-        if key not in self._known:
-            self._known[key] = value()
-        return self._known[key]
 
 
 def limit(holds: Callable[[float], bool], low: float, high: float) -> float:

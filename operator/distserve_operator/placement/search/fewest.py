@@ -1,7 +1,8 @@
 """The fewest devices that hold a rate: counts of all families in order of devices, each reached from a smaller one.
 
-More instances hold no less, unless they have to share links. So where dozens are called for, larger counts than those
-that fail are tried too, and when these fail the smaller ones are left out.
+In steady state more instances hardly ever hold less, unless they have to share links. So where many fail, larger counts
+are tried too, and when these fail those between are left out. A burst is no such thing: fewer instances that read its
+prompts spread the tokens over more time.
 """
 
 import heapq
@@ -11,15 +12,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from distserve_operator.placement.question import Steady
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.racing import simplicity
 from distserve_operator.placement.search.spaces import LARGEST_POOL, Anywhere, Counts, Family, families
 from distserve_operator.placement.serving import link_of
-from distserve_operator.placement.shape import Colocated, Disaggregated, Placement
+from distserve_operator.placement.shape import Colocated, Disaggregated, Placement, Pool
 
 MOST_LOOKED: Final = 10_000  # candidates: a rate for which none of them is found is planned in parts
-STRIDE: Final = 1 / 16  # share by which larger counts are tried where some fail; it doubles
+STRIDE: Final = 1 / 16  # share by which larger counts are tried where some fail, of 16 or more; it doubles
 
 Holds = Callable[[Placement], bool]
 
@@ -59,7 +61,8 @@ class _Lattice:
         self._near = near
         self._confirmed = holds
         self._failed: dict[Family, list[Counts]] = defaultdict(list)
-        self._enough = math.inf  # devices of the smallest fleet that is known to hold the rate
+        self._steady = isinstance(evaluator.question.window, Steady)
+        self._least = math.inf  # devices of the smallest fleet that is known to hold the rate
         self._met: set[Placement] = set()
         self._numbers = itertools.count()
         self.taken = 0
@@ -79,23 +82,35 @@ class _Lattice:
 
     def take(self) -> tuple[Family, Counts]:
         """The smallest counts; of equal ones those with the highest bound."""
-        self.taken += 1
-        self._evaluator.looks_at(self.taken)
+        self._look()
         *_, family, counts = heapq.heappop(self.queue)
         return family, counts
 
     def failing(self, family: Family, counts: Counts) -> Counts | None:
-        """The largest counts that are known to fail, if these do; None: they hold the rate."""
+        """Counts up to which none holds the rate, if these do not; None: they hold it."""
         for failed in self._failed[family]:
             if all(count <= most for count, most in zip(counts, failed, strict=True)):
                 return failed
         placement = family.at(counts)
         if isinstance(placement, Disaggregated) and not self._evaluator.prefill_holds(placement.prefill, self._near):
-            return (counts[0], LARGEST_POOL) if isinstance(family, Anywhere) else counts
+            return (self._too_few(placement.prefill), LARGEST_POOL) if isinstance(family, Anywhere) else counts
         if self._holds(placement):
             return None
-        self._failed[family].append(self._larger(family, counts))
-        return self._failed[family][-1]
+        failed = self._larger(family, counts) if self._steady else counts
+        if failed > counts:
+            self._failed[family].append(failed)
+        return failed
+
+    def _too_few(self, prefill: Pool) -> int:
+        """The most prefill instances that do not hold their target, like these."""
+        failed, held = prefill.replicas, LARGEST_POOL + 1
+        while held - failed > 1:
+            middle = (failed + held) // 2
+            if self._evaluator.prefill_holds(Pool(prefill.shape, middle), self._near):
+                held = middle
+            else:
+                failed = middle
+        return failed
 
     def _larger(self, family: Family, counts: Counts) -> Counts:
         """The largest counts on the way up that fail as these do, with links as fast."""
@@ -109,12 +124,24 @@ class _Lattice:
     def _fail(self, family: Family, counts: Counts) -> bool:
         """Whether these counts fail, of which that matters: there is room for them, and no smaller fleet is known."""
         placement = family.at(counts)
-        if placement.devices >= self._enough or not self._has_room(family, counts):
+        if placement.devices >= self._least or not self._has_room(family, counts) or self._holds(placement):
             return False
-        if not self._holds(placement):
-            return True
-        self._enough = placement.devices
-        return False
+        self._look()
+        return True
+
+    def _holds(self, placement: Placement) -> bool:
+        held = (
+            self._rate <= self._evaluator.upper(placement)
+            and self._evaluator.passes(placement, self._near)
+            and self._confirmed(placement)
+        )
+        if held:
+            self._least = min(self._least, placement.devices)
+        return held
+
+    def _look(self) -> None:
+        self.taken += 1
+        self._evaluator.looks_at(self.taken)
 
     def _link(self, family: Family, counts: Counts) -> float:
         placement = family.at(counts)
@@ -122,23 +149,18 @@ class _Lattice:
             return math.inf
         return link_of(self._evaluator.question, placement).bytes_per_second
 
-    def _holds(self, placement: Placement) -> bool:
-        return (
-            self._rate <= self._evaluator.upper(placement)
-            and self._evaluator.passes(placement, self._near)
-            and self._confirmed(placement)
-        )
-
     def _has_room(self, family: Family, counts: Counts) -> bool:
         return max(counts) <= LARGEST_POOL and family.fits(counts, self._evaluator.question.inventory)
 
 
 def _least_counts(evaluator: Evaluator, family: Family, rate: float) -> Counts | None:
-    """The smallest counts whose bounds reach `rate`; None when no count does."""
+    """The smallest counts whose bounds reach `rate`; None when no count does. A burst may exceed every bound."""
     if isinstance(family, Anywhere):
         rates = [evaluator.prefill_upper(family.prefill), evaluator.decode_upper(family.decode)]
     else:
         rates = [evaluator.upper(family.at((1,)))]
+    if not isinstance(evaluator.question.window, Steady):
+        return (1,) * len(rates)
     if min(rates) <= 0:
         return None
     return tuple(max(1, math.ceil(rate / one)) for one in rates)

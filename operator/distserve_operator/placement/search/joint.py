@@ -154,10 +154,9 @@ class _Search:
 
     def _bound(self, family: Family) -> float:
         """What no count of the family exceeds; 0 where not even one idle instance of each phase meets the targets."""
-        known = self._evaluator.ideal
-        if family not in known:
-            known[family] = self._ideal(family) if meets_when_idle(self._evaluator, family) else 0.0
-        return known[family]
+        if not meets_when_idle(self._evaluator, family):
+            return 0.0
+        return self._evaluator.once(("ideal", family), lambda: self._ideal(family))
 
     def _ideal(self, family: Family) -> float:
         """No count of the family exceeds it: goodput per device, or whatever the ladder is of."""

@@ -92,9 +92,9 @@ def _more(search: Search, known: set[Placement]) -> Iterator[Finalist]:
 
 
 def _holding(search: Search, kind: Searched) -> Iterator[list[Placement]]:
-    """Candidates of a kind that hold the rate, by devices."""
-    rate = search.held
-    return by_devices(kind.evaluator, rate, rate, lambda one: search.verifier.holds(one, rate))
+    """Candidates of a kind that hold the rate, by devices; of equally many devices no more than are to be listed."""
+    rate, enough = search.held, search.question.listed or 1
+    return by_devices(kind.evaluator, rate, rate, lambda one: search.verifier.holds(one, rate), enough)
 
 
 def _measured(verifier: Verifier, placement: Placement, near: int) -> Candidate:

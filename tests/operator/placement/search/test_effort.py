@@ -79,7 +79,6 @@ FAR_FROM_ITS_BOUNDS: dict[str, Any] = {
     "gpu": "L40S",
     "per_node": 8,
     "slo": Slo(2.0, 0.06),
-} | {
     "lengths": Fixed(512, 64),
     "affinity": Affinity.AUTO,
     "network_bytes_per_second": 25e9 / 8,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from distserve_testing.questions import CHATBOT_66B, question
 
-from distserve_operator.placement.question import Affinity, Question
+from distserve_operator.placement.question import Affinity, FiniteWindow, Question
 from distserve_operator.placement.search.answering import plan
 from distserve_operator.placement.search.evaluating import Evaluator, path_of
 from distserve_operator.placement.search.fewest import by_devices
@@ -89,14 +89,27 @@ def test_a_fleet_that_the_path_of_the_search_misjudges_is_found(seed: int) -> No
     assert verifier.measure(fleet, verifier.level(fleet, near + 8)).goodput <= found.interval[1]
 
 
+def fewest_of_all(evaluator: Evaluator, rate: float) -> float:
+    """Devices of the smallest placement that holds a rate; inf: none does."""
+    every = placements(evaluator.question)
+    return min((one.devices for one in every if evaluator.passes(one, rate)), default=math.inf)
+
+
 @pytest.mark.parametrize("only", ["disaggregated", "colocated"])
 @pytest.mark.parametrize("rate", [2.0, 6.0])
 def test_no_placement_holds_a_rate_with_fewer_devices(rate: float, only: str) -> None:
     evaluator = evaluator_of(question(per_node=6, only=only))
-    least = min(
-        (one.devices for one in placements(evaluator.question) if evaluator.passes(one, rate)), default=math.inf
-    )
+    least = fewest_of_all(evaluator, rate)
     first = next(by_devices(evaluator, rate, rate, lambda _: True), [])
     assert all(one.devices == least for one in first)
     assert bool(first) == (least < math.inf)
     assert all(evaluator.passes(one, rate) for one in first)
+
+
+def test_no_placement_holds_a_burst_with_fewer_devices() -> None:
+    """It is over before what a sustained rate would need is needed."""
+    asked = question(per_node=6, only="disaggregated", slo=Slo(2.0, 0.1), window=FiniteWindow(100))
+    evaluator, rate = Evaluator(asked, path_of(asked)), 30.0
+    first = next(by_devices(evaluator, rate, rate, lambda _: True), [])
+    assert first
+    assert first[0].devices == fewest_of_all(evaluator, rate)

@@ -30,14 +30,16 @@ def level_below(rate: float) -> int:
 
 def highest_passing(passes: Callable[[float], bool]) -> float:
     """The highest rate of the grid that a bisection finds to pass; 0 when not even the lowest does."""
-    low, high = -1, 1 << LEVELS
-    while high - low > 1:
-        middle = (low + high) // 2
-        if passes(rate_at(middle)):
-            low = middle
-        else:
-            high = middle
-    return rate_at(low) if low >= 0 else 0.0
+    level = between(lambda one: passes(rate_at(one)), -1, 1 << LEVELS)
+    return rate_at(level) if level >= 0 else 0.0
+
+
+def between(holds: Callable[[int], bool], held: int, failed: int) -> int:
+    """The last number of which something holds, by bisection: it is known to of `held` and not to of `failed`."""
+    while failed - held > 1:
+        middle = (held + failed) // 2
+        held, failed = (middle, failed) if holds(middle) else (held, middle)
+    return held
 
 
 @dataclass(frozen=True, slots=True)

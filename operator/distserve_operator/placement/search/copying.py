@@ -44,7 +44,7 @@ def of_copies(question: Question, path: Path, rate: float, cells: int) -> Plan:
     share = math.ceil(min(question.inventory.devices, _devices(some, rate)) / cells)
     few = _parts(replace(question, rate=rate / cells), share)
     part = _first_with_fewest(few, path)
-    found = sorted((pair for pair in (part, some) if pair is not None), key=lambda pair: _devices(pair, rate))
+    found = _smallest_first(part, some, rate)
     if part is None and all(one.inventory.devices < share for one in few):
         plan = _as_measured(question, path, some, few)
     else:
@@ -64,6 +64,14 @@ def _of_what_fits(question: Question, path: Path, rate: float, cells: int, found
     plans = (parted, _copied(question, *found, rate))
     feasible = [plan for plan in plans if plan is not None and plan.feasible and plan.chosen is not None]
     return min(feasible, key=lambda plan: plan.chosen.placement.devices if plan.chosen else 0, default=parted)
+
+
+def _smallest_first(
+    part: tuple[Search, Winner] | None, some: tuple[Search, Winner], rate: float
+) -> Sequence[tuple[Search, Winner]]:
+    """By what copies that hold a rate take together; a part may not have been found."""
+    found = [some] if part is None else [part, some]
+    return sorted(found, key=lambda one: _devices(one, rate))
 
 
 def _devices(found: tuple[Search, Winner], rate: float) -> int:
@@ -134,8 +142,7 @@ def _as_measured(
     devices = min(spare * math.ceil(times / cells) * placement.devices, there_are // cells)
     part = replace(question, rate=rate / cells, inventory=bounded(question.inventory, devices))
     known = any((one.inventory, one.rate) == (part.inventory, part.rate) for one in searched)
-    pairs = [None if known else _with_fewest(part, path), some]
-    found = sorted((pair for pair in pairs if pair is not None), key=lambda pair: _devices(pair, rate))
+    found = _smallest_first(None if known else _with_fewest(part, path), some, rate)
     return next((plan for pair in found if (plan := _copied(question, *pair, rate)) is not None), None)
 
 

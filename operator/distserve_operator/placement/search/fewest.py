@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from distserve_operator.placement.question import Steady
+from distserve_operator.placement.rates import between
 from distserve_operator.placement.search.evaluating import Evaluator
 from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.racing import simplicity
@@ -103,14 +104,11 @@ class _Lattice:
 
     def _too_few(self, prefill: Pool) -> int:
         """The most prefill instances that do not hold their target, like these."""
-        failed, held = prefill.replicas, LARGEST_POOL + 1
-        while held - failed > 1:
-            middle = (failed + held) // 2
-            if self._evaluator.prefill_holds(Pool(prefill.shape, middle), self._near):
-                held = middle
-            else:
-                failed = middle
-        return failed
+
+        def fail(replicas: int) -> bool:
+            return not self._evaluator.prefill_holds(Pool(prefill.shape, replicas), self._near)
+
+        return between(fail, prefill.replicas, LARGEST_POOL + 1)
 
     def _larger(self, family: Family, counts: Counts) -> Counts:
         """The largest counts on the way up that fail as these do, with links as fast."""

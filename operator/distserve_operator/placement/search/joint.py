@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from distserve_operator.placement.rates import LEVELS, rate_at
+from distserve_operator.placement.rates import LEVELS, between, rate_at
 from distserve_operator.placement.search.evaluating import Evaluator, limit
 from distserve_operator.placement.search.idling import meets_when_idle
 from distserve_operator.placement.search.spaces import Anywhere, Family, counts_of, families
@@ -194,7 +194,7 @@ def _last(holds: Callable[[int], bool], low: int) -> int:
     while low + stride < 1 << LEVELS and holds(low + stride):
         low += stride
         stride *= 2
-    return _between(holds, low, low + stride)
+    return between(holds, low, low + stride)
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
@@ -203,15 +203,7 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
     while high > low and not holds(high):
         failed, high = high, max(low, high - stride)
         stride *= 2
-    return _between(holds, high, failed)
-
-
-def _between(holds: Callable[[int], bool], held: int, failed: int) -> int:
-    """The highest level that is held, where `failed` is not."""
-    while failed - held > 1:
-        middle = (held + failed) // 2
-        held, failed = (middle, failed) if holds(middle) else (held, middle)
-    return held
+    return between(holds, high, failed)
 
 
 def _rank(placement: Placement, bound: float) -> tuple[float, ...]:

@@ -5,6 +5,7 @@ import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import psutil
 from distserve_testing.gateways import Gateway
@@ -13,6 +14,14 @@ from safetensors.torch import load_file, save_file
 
 StartWorker = Callable[..., WorkerProcess]
 
+MEBIBYTE: Final = 1 << 20
+
+
+def _give_no_more_memory(worker: WorkerProcess, less: int = 0) -> None:
+    """Its address space does not grow beyond what it has now, `less` this many bytes."""
+    process = psutil.Process(worker.process.pid)
+    process.rlimit(resource.RLIMIT_AS, (process.memory_info().vms - less, resource.RLIM_INFINITY))
+
 
 async def test_a_step_that_fails_ends_the_process_with_its_reason(start_worker: StartWorker, gateway: Gateway) -> None:
     """B3: the parked request and the one that runs get their failure; the engine is not trusted any more."""
@@ -20,13 +29,29 @@ async def test_a_step_that_fails_ends_the_process_with_its_reason(start_worker: 
     stream = gateway.attach(prefill.grpc)
     parked = await stream.submit([3, 4])
     await stream.until_over(parked)
-    process = psutil.Process(prefill.process.pid)
-    process.rlimit(resource.RLIMIT_AS, (process.memory_info().vms, resource.RLIM_INFINITY))
+    _give_no_more_memory(prefill)
     doomed = await stream.submit([5] * 2047)
     await stream.until_over(doomed)
     await stream.until(lambda: stream.ended is not None)
     assert doomed.failure == "INTERNAL"
     assert parked.failure == "INTERNAL"
+    assert prefill.exit_status() == 1
+    assert prefill.termination_log.read_text().startswith("EngineFailed: ")
+
+
+async def test_a_failed_engine_ends_without_memory_for_a_thread(start_worker: StartWorker, gateway: Gateway) -> None:
+    """`Thread.start` waits for ever where there is none, and a reader of KV has made the worker use threads."""
+    prefill = start_worker("prefill", max_batch_tokens=2048, forked=False)
+    prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(start_worker("decode").grpc)
+    first = await prefills.submit([3, 4])
+    await prefills.until_over(first)
+    rest = await decodes.submit([3, 4], first.tokens, kv=first.handle, max_tokens=2)
+    await decodes.until_over(rest)
+    assert rest.finished, rest
+    _give_no_more_memory(prefill, less=64 * MEBIBYTE)
+    doomed = await prefills.submit([5] * 2047)
+    await prefills.until_over(doomed)
+    assert doomed.failure == "INTERNAL"
     assert prefill.exit_status() == 1
     assert prefill.termination_log.read_text().startswith("EngineFailed: ")
 

@@ -24,7 +24,8 @@ def main() -> int:
         config = parse_arguments(sys.argv[1:])
         threads = thread_count(os.environ)
         pin_libraries(threads)
-        asyncio.run(run_worker(config, threads))
+        # Not `asyncio.run`: that starts a thread at its end, for which there may be no memory; ours ends the process.
+        asyncio.new_event_loop().run_until_complete(run_worker(config, threads))
     except WorkerFailure as failure:
         report(failure, termination_log)
         return 1

@@ -86,10 +86,14 @@ class Worker:
         """Answer from now on."""
         await self._server.start()
 
-    async def close(self) -> None:
-        """Send what is queued, then end every stream, call and transfer."""
+    async def hang_up(self) -> None:
+        """Send what is queued, then end every stream and call; starts no thread."""
         self.dispatcher.close()
         await self._server.stop(_STOP_SECONDS)
+
+    async def close(self) -> None:
+        """Hang up, then end every transfer."""
+        await self.hang_up()
         await self._half.close()
 
 

@@ -31,7 +31,11 @@ _IDLE_POLL_SECONDS: Final = 0.05
 
 
 async def run_worker(config: WorkerConfig, threads: int) -> None:
-    """Serve until SIGTERM or SIGINT, then drain. Raises `WorkerFailure`."""
+    """Serve until SIGTERM or SIGINT, then drain. Raises `WorkerFailure`.
+
+    An engine that fails may have taken all memory, and without memory `Thread.start` can wait for ever: from there on
+    no thread is started.
+    """
     stop = _stop_signal()
     state, metrics = State(config.model), Metrics()
     listener = open_socket("--http-port", config.host, config.http_port)
@@ -109,9 +113,9 @@ async def _serve(worker: Worker, engine: EngineThread, state: State, stop: async
     if failure is not None:
         state.stage = Stage.FAILED
         worker.dispatcher.fail_all(worker_pb2.FAILURE_CODE_INTERNAL, str(failure))
+        await worker.hang_up()
+        raise failure  # its thread may wait for a rank that is gone, and transfers end with the process
     await worker.close()
-    if failure is not None:
-        raise failure  # its thread may wait for a rank that is gone
     await engine.stop()
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from distserve_testing.gateways import Gateway
+import pytest
+from distserve_testing.gateways import Gateway, Leg
 from distserve_testing.workers import WorkerProcess
 from safetensors.torch import load_file, save_file
 
@@ -39,21 +40,48 @@ async def test_a_step_that_fails_ends_the_process_with_its_reason(start_worker: 
     assert prefill.termination_log.read_text().startswith("EngineFailed: ")
 
 
-async def test_a_failed_engine_ends_without_memory_for_a_thread(start_worker: StartWorker, gateway: Gateway) -> None:
-    """`Thread.start` waits for ever where there is none, and a reader of KV has made the worker use threads."""
+@pytest.mark.parametrize("read", [False, True], ids=["unread", "read"])
+async def test_a_failed_engine_ends_without_memory_for_a_thread(
+    start_worker: StartWorker, gateway: Gateway, *, read: bool
+) -> None:
+    """`Thread.start` may wait for ever where there is none, and a reader of KV makes the worker use threads."""
     prefill = start_worker("prefill", max_batch_tokens=2048, forked=False)
-    prefills, decodes = gateway.attach(prefill.grpc), gateway.attach(start_worker("decode").grpc)
+    prefills = gateway.attach(prefill.grpc)
     first = await prefills.submit([3, 4])
     await prefills.until_over(first)
-    rest = await decodes.submit([3, 4], first.tokens, kv=first.handle, max_tokens=2)
-    await decodes.until_over(rest)
-    assert rest.finished, rest
+    if read:
+        rest = await _decoded(gateway, start_worker("decode"), first)
+        assert rest.finished, rest
     _give_no_more_memory(prefill, less=64 * MEBIBYTE)
     doomed = await prefills.submit([5] * 2047)
     await prefills.until_over(doomed)
     assert doomed.failure == "INTERNAL"
     assert prefill.exit_status() == 1
     assert prefill.termination_log.read_text().startswith("EngineFailed: ")
+
+
+async def test_a_pull_without_memory_for_threads_leaves_nothing_pinned(
+    start_worker: StartWorker, gateway: Gateway
+) -> None:
+    """Whether it succeeds or fails."""
+    prefill = start_worker("prefill", lease_seconds=2, forked=False)
+    prefills = gateway.attach(prefill.grpc)
+    first = await prefills.submit([3, 4])
+    await prefills.until_over(first)
+    decode = start_worker("decode")
+    assert decode.grpc  # it has started
+    _give_no_more_memory(prefill, less=64 * MEBIBYTE)
+    rest = await _decoded(gateway, decode, first)
+    assert rest.finished or rest.failure.startswith("KV_"), rest
+    psutil.Process(prefill.process.pid).rlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    prefill.wait_until_empty()
+
+
+async def _decoded(gateway: Gateway, decode: WorkerProcess, first: Leg) -> Leg:
+    stream = gateway.attach(decode.grpc)
+    rest = await stream.submit([3, 4], first.tokens, kv=first.handle, max_tokens=2)
+    await stream.until_over(rest)
+    return rest
 
 
 async def test_a_request_without_finite_numbers_fails_with_its_reason_and_alone(

@@ -17,6 +17,7 @@ from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import State
 
 _KEEP_ALIVE_SECONDS: Final = 5
+_STOP_SECONDS: Final = 2.0  # connections that do not end may be left to the process's end
 _MAX_CONNECTIONS: Final = 256
 
 
@@ -60,8 +61,8 @@ class HealthServer:
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="http")
 
     async def stop(self) -> None:
-        """End, connections included."""
+        """End, connections included, within a deadline."""
         self._server.should_exit = True
         self._server.force_exit = True
         if self._task is not None:
-            await self._task
+            await asyncio.wait((self._task,), timeout=_STOP_SECONDS)

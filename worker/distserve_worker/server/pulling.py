@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +19,7 @@ from distserve_worker.server.peers import PeerError, Peers
 from distserve_worker.server.pull_slots import PullSlots
 from distserve_worker.server.reaching import Hop, Reaching
 from distserve_worker.server.renewing import keep_lease
+from distserve_worker.server.threads import started_threads
 from distserve_worker.server.transferring import run_all
 from distserve_worker.transfer.agent import Agent, Share
 from distserve_worker.transfer.deadlines import transfer_seconds
@@ -54,7 +54,7 @@ class Puller:
         self._metrics = metrics
         self._peers = Peers()
         self._reaching = Reaching(self._peers, agents, identity.shards)
-        self._threads = ThreadPoolExecutor(_MAX_TRANSFERS, thread_name_prefix="kv-puller")
+        self._threads = started_threads(_MAX_TRANSFERS, "kv-puller")
         self._slots = PullSlots(MAX_PULLS, MAX_PULLS_OF_ONE_PEER)
 
     async def pull(self, handle: kv_pb2.KvHandle, target: asyncio.Future[tuple[BlockRef, ...]]) -> Pulled:

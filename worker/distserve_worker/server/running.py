@@ -23,11 +23,13 @@ from distserve_worker.server.metrics import Metrics
 from distserve_worker.server.pulse import Pulse
 from distserve_worker.server.state import Stage, State
 from distserve_worker.server.stepping import EngineThread
+from distserve_worker.server.threads import started_threads
 from distserve_worker.unforeseen import described
 
 log = logging.getLogger(__name__)
 
 _IDLE_POLL_SECONDS: Final = 0.05
+_THREADS: Final = 8  # of `asyncio.to_thread`
 
 
 async def run_worker(config: WorkerConfig, threads: int) -> None:
@@ -36,6 +38,7 @@ async def run_worker(config: WorkerConfig, threads: int) -> None:
     An engine that fails may have taken all memory, and without memory `Thread.start` can wait for ever: from there on
     no thread is started.
     """
+    asyncio.get_running_loop().set_default_executor(started_threads(_THREADS, "beside"))
     stop = _stop_signal()
     state, metrics = State(config.model), Metrics()
     listener = open_socket("--http-port", config.host, config.http_port)

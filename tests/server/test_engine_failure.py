@@ -20,8 +20,18 @@ MEBIBYTE: Final = 1 << 20
 
 def _give_no_more_memory(worker: WorkerProcess, less: int = 0) -> None:
     """Its address space does not grow beyond what it has now, `less` this many bytes."""
-    process = psutil.Process(worker.process.pid)
-    process.rlimit(resource.RLIMIT_AS, (process.memory_info().vms - less, resource.RLIM_INFINITY))
+    _limit_memory(worker, psutil.Process(worker.process.pid).memory_info().vms - less)
+
+
+def _limit_memory(worker: WorkerProcess, count: int) -> None:
+    psutil.Process(worker.process.pid).rlimit(resource.RLIMIT_AS, (count, resource.RLIM_INFINITY))
+
+
+async def _decoded(gateway: Gateway, decode: WorkerProcess, first: Leg) -> Leg:
+    stream = gateway.attach(decode.grpc)
+    rest = await stream.submit([3, 4], first.tokens, kv=first.handle, max_tokens=2)
+    await stream.until_over(rest)
+    return rest
 
 
 async def test_a_step_that_fails_ends_the_process_with_its_reason(start_worker: StartWorker, gateway: Gateway) -> None:
@@ -73,15 +83,8 @@ async def test_a_pull_without_memory_for_threads_leaves_nothing_pinned(
     _give_no_more_memory(prefill, less=64 * MEBIBYTE)
     rest = await _decoded(gateway, decode, first)
     assert rest.finished or rest.failure.startswith("KV_"), rest
-    psutil.Process(prefill.process.pid).rlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    _limit_memory(prefill, resource.RLIM_INFINITY)
     prefill.wait_until_empty()
-
-
-async def _decoded(gateway: Gateway, decode: WorkerProcess, first: Leg) -> Leg:
-    stream = gateway.attach(decode.grpc)
-    rest = await stream.submit([3, 4], first.tokens, kv=first.handle, max_tokens=2)
-    await stream.until_over(rest)
-    return rest
 
 
 async def test_a_request_without_finite_numbers_fails_with_its_reason_and_alone(
